@@ -1,7 +1,8 @@
 """Kinds of agent: what each needs, as data. One TOML file a kind beside this file; docs/kinds.md describes those that a person may add.
 
 description  one line, shown by `kinds ls` and in the docs
-mode         "headless": stdout and stderr are pipes, logged; "terminal": the agent owns the pane
+mode         "headless": stdout and stderr are pipes, logged, without a controlling terminal; "listening": the same, but the pane is its
+             controlling terminal, where it answers Ctrl-C with a question; "terminal": the agent owns the pane
 module       optional: a module of ours that this kind runs
 sweep        optional: true when nothing is to stay of a task that is done and changed nothing: no worktree, no branch
 preload      optional: modules that a warm process has imported for all tasks of this kind, which are then forked from it

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from agents.inbox import NUMBER
-from agents.protocols.lines import Object, count, name_of, text
+from agents.protocols.lines import Object, count, name_of, several, text
 from agents.protocols.outcome import Entry
 from agents.status import AgentState
 
@@ -28,6 +28,8 @@ class Live:
     """Number of the newest text that it was given, of those which people sent; 0: none."""
     taken: int = 0
     """The same, of those after which it went on."""
+    background: bool = False
+    """It says that something goes on in its background, after which it goes on itself."""
 
 
 def after(before: Live, one: Object, entries: Iterable[Entry]) -> Live:
@@ -36,6 +38,8 @@ def after(before: Live, one: Object, entries: Iterable[Entry]) -> Live:
     if session and before.session and session != before.session:
         return before
     now = replace(before, session=before.session or session, given=max(before.given, count(one, NUMBER)))
+    if text(one, "subtype") == "background_tasks_changed":
+        return replace(now, background=bool(several(one, "tasks")))
     if text(one, "subtype") == "session_state_changed":
         state = AgentState.IDLE if text(one, "state") == "idle" else AgentState.WORKING
         return replace(now, state=state, detail="", heard=now.heard + 1, taken=now.given)

@@ -75,7 +75,7 @@ def _become_agent(spec: "Spec", streams: dict[int, int], parent: int, told: int)
     step = "process group"
     begun = False
     try:
-        _take_terminal()
+        _take_terminal(spec)
         step = "signals"
         _reset_signals()
         _die_with(parent)
@@ -109,8 +109,12 @@ def _become_agent(spec: "Spec", streams: dict[int, int], parent: int, told: int)
     os._exit(status)
 
 
-def _take_terminal() -> None:
-    """Lead a process group of our own and, on a terminal, be its foreground group, so that Ctrl-C reaches the agent."""
+def _take_terminal(spec: "Spec") -> None:
+    """Leave the pane's terminal if nobody is to be asked there: `/dev/tty` cannot be opened then, and the runner passes Ctrl-C on. Else
+    lead a process group that is the terminal's foreground group, so that Ctrl-C reaches the agent."""
+    if spec.detached:
+        os.setsid()
+        return
     os.setpgid(0, 0)
     try:
         os.tcsetpgrp(0, os.getpgrp())  # every signal is blocked here, SIGTTOU too
@@ -151,12 +155,12 @@ def _join(files: list[bytes]) -> None:
 
 
 def _take_share(spec: "Spec", runner: int) -> None:
-    """Take our class's share of the processor, also beside other sessions. What the host does not let us do is left: it is no limit."""
+    """Take our class's share of the processor, also beside other sessions. A refusal of the host is no error: the share is no limit."""
     try:
         _join(spec.share)
     except OSError:
         pass  # somebody took the group away
-    if not spec.nice or os.getsid(0) != runner:  # another session than the runner's own is not ours to slow down
+    if not spec.nice or os.getsid(0) not in (runner, os.getpid()):  # the session belongs to neither of us: do not slow it down
         return
     for _ in range(_SESSION_TRIES):
         try:

@@ -34,6 +34,8 @@ _YEAR_S = 365 * 86400.0
 _PANE_TICK_S = 0.02
 _PANE_LAST_TRIES = 40
 """In a row that the pane took nothing of what is left: 0.2 s, or longer where the runner itself hardly gets to run."""
+_FINISHED = "finished"  # supervisor.core.records.FINISHED; a test holds the two together
+_KEYS = (signal.SIGINT, signal.SIGQUIT)  # what Ctrl-C and Ctrl-\ in the pane send
 _REASONS: dict[int, str] = {signal.SIGTERM: "stopped", signal.SIGINT: "stopped", signal.SIGHUP: "hangup"}
 
 
@@ -55,6 +57,9 @@ class Attempt:
         self._born = me.ticks if (me := look(os.getpid())) else 0
         self._agent = -1
         """Its process, or the gate's."""
+        self._passes_keys_on = False
+        """The pane's keys mean the agent, which has left the pane's terminal."""
+        self._at_gate = False
         self._status: int | None = None
         self._until = 0.0
         """When its time is over, by the monotonic clock; 0: never."""
@@ -80,7 +85,8 @@ class Attempt:
             return error.status, self._record("exec", error.detail)
         why = self._end(self._spec)
         agent = self._status
-        gate = self._gate(self._spec.of_gate()) if self._spec.gate and why == "exit" and agent == 0 else None
+        well = why == "finished" or (why == "exit" and agent == 0)
+        gate = self._gate(self._spec.of_gate()) if self._spec.gate and well else None
         self._status = agent
         self._close_logs()
         code = 128 + signal.SIGKILL if agent is None else os.waitstatus_to_exitcode(agent)
@@ -112,6 +118,7 @@ class Attempt:
                 self._quiet = source
         self._until = time.monotonic() + spec.timeout_s if spec.timeout_s > 0 else 0.0
         self._status = None
+        self._passes_keys_on = spec.detached and os.isatty(0)
         try:
             self._agent = start(spec, {handle: pipes[name] for handle, name in names.items()})
         finally:
@@ -128,6 +135,7 @@ class Attempt:
     def _gate(self, spec: "Spec") -> dict[str, object]:
         """Run the gate as the agent was run, on what that has left; how it ended."""
         began = time.monotonic()
+        self._at_gate = True
         self._still_before = self._stood_still()
         if not self._spec.headless:
             self._pane = Pane(1, began)
@@ -142,7 +150,8 @@ class Attempt:
         return {"code": code, "signal": number, "why": why, "detail": detail, "duration_s": time.monotonic() - began}
 
     def _wait(self) -> str:
-        """Until the agent ends, or somebody or the deadline asks for its end: which of them. A stopped agent (Ctrl-Z) has not ended."""
+        """Wait until the agent ends, or a signal, the deadline or the supervisor asks for its end; return which. A stopped agent has not
+        ended."""
         while self._status is None and not self._asked:
             left = self._until - time.monotonic() if self._until else None
             if left is not None and left <= 0:
@@ -152,21 +161,23 @@ class Attempt:
                 left = max(left, _STILL_TICK_S)
             self._turn(left if self._spec.sentinel == b"" else LOOK_S if left is None else min(left, LOOK_S))
             self._emergency.step()
+            if not self._at_gate and os.path.exists(_FINISHED) and not self._emergency.ordered() and not self._paused()[1]:
+                return "finished"
         return self._asked or "exit"
 
     def _stood_still(self) -> float:
         """Seconds for which the agent stood still: they are no part of its time."""
-        return self._was_paused() + self._emergency.stood_still()
+        return self._paused()[0] + self._emergency.stood_still()
 
-    def _was_paused(self) -> float:
-        """Seconds for which the supervisor had the agent paused: they are no part of its time."""
+    def _paused(self) -> tuple[float, float]:
+        """Return the seconds for which the supervisor had the agent paused, until now, and since when it is (monotonic; 0.0: it is not)."""
         try:
             with open("paused", "rb") as file:
                 seconds, since = map(float, file.read(100).split())
         except (OSError, ValueError):  # it never was, or this is no record of ours
-            return 0.0
+            return 0.0, 0.0
         total = seconds + (time.monotonic() - since if since else 0.0)
-        return total if 0 <= total < _YEAR_S else 0.0  # without a sandbox the agent can write it too
+        return (total, since) if 0 <= total < _YEAR_S else (0.0, 0.0)  # without a sandbox the agent can write it too
 
     def _stop_tree(self, grace_s: float) -> None:
         """Nobody of the tree outlives its agent: first what is below us (no orphan can leave, we are its subreaper), then whatever
@@ -213,8 +224,23 @@ class Attempt:
         numbers = os.read(self._wake, 512)
         self._reap()
         for number in numbers:
-            if number in _REASONS and not self._asked:
+            if number in _KEYS and self._passes_keys_on:
+                self._pass_on(number)
+            elif number in _REASONS and not self._asked:
                 self._asked = _REASONS[number]
+
+    def _pass_on(self, number: int) -> None:
+        """Send a key's signal to the group that a terminal would send it to: the agent's own, which inside a sandbox is the oldest of its
+        session beside that of the sandbox's processes."""
+        if self._status is not None:
+            return
+        found = descendants(self._agent) if self._spec.confined else []
+        inside = [seen for seen in found if seen.group != self._agent and _session(seen.pid) == self._agent]
+        group = min(inside, key=lambda seen: (seen.ticks, seen.pid)).group if inside else self._agent
+        try:  # noqa: SIM105 - contextlib costs several ms
+            os.killpg(group, number)
+        except OSError:
+            pass  # it ended
 
     def _reap(self) -> bool:
         """Collect every process that ended; False when there is no child left, not even a running one."""
@@ -298,11 +324,18 @@ def _signals_as_bytes() -> int:
     os.set_blocking(wake, False)
     os.set_blocking(bell, False)
     signal.set_wakeup_fd(bell, warn_on_full_buffer=False)
-    for number in (*_REASONS, signal.SIGCHLD):
+    for number in (*_REASONS, *_KEYS, signal.SIGCHLD):
         signal.signal(number, _arrived)
     for number in (signal.SIGTTOU, signal.SIGTTIN, signal.SIGTSTP):
         signal.signal(number, signal.SIG_IGN)
     return wake
+
+
+def _session(pid: int) -> int:
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return 0  # it ended
 
 
 def _arrived(number: int, frame: object) -> None:

@@ -77,6 +77,11 @@ class Spec:
         return self.mode != b"terminal"
 
     @property
+    def detached(self) -> bool:
+        """Whether the agent has no controlling terminal: nothing that it runs can ask a question there."""
+        return self.mode == b"headless"
+
+    @property
     def confined(self) -> bool:
         """Whether something stands between us and the agent that reports a signal n as the status 128+n."""
         return bool(self.policy or self.wrap)

@@ -15,7 +15,9 @@ from typing import IO, Any
 LINE_MAX = 16 * 2**20
 """Bytes. What reads the lines leaves longer ones out (`agents.protocols`)."""
 Event = bytes | signal.Signals | None
-"""A line of the agent's, a signal to us, or None: it has closed its output."""
+"""A line of the agent's, a signal to us, or None: it has closed its output, or has ended."""
+_LAST_WORDS_S = 2.0
+"""How long what an agent wrote before its end may take to be read, if its output is still open then."""
 _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -32,12 +34,20 @@ class Agent:
         assert self._process.stdin is not None  # noqa: S101 - a pipe
         assert self._process.stdout is not None  # noqa: S101 - a pipe
         self._input: IO[bytes] = self._process.stdin
-        threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True).start()
+        reader = threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True)
+        reader.start()
+        threading.Thread(target=self._await, args=(reader,), daemon=True).start()
 
     def _read(self, output: IO[bytes]) -> None:
         """A line that is too long comes in pieces, which are no JSON."""
         while line := output.readline(LINE_MAX):
             self._events.put(line)
+        self._events.put(None)
+
+    def _await(self, reader: threading.Thread) -> None:
+        """Tell the end of an agent that left something behind which holds its output open."""
+        self._process.wait()
+        reader.join(_LAST_WORDS_S)
         self._events.put(None)
 
     def tell(self, shape: dict[str, Any]) -> None:

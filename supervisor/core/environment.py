@@ -14,6 +14,13 @@ def allowed(environ: Mapping[str, str], extra: Collection[str] = ()) -> dict[str
     return {name: text for name, text in environ.items() if name in ALLOWED or name.startswith("LC_") or name in extra}
 
 
-def for_agent(base: Mapping[str, str], params: Mapping[str, str], own: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """The whole environment of one attempt, sorted: `own` (NIGHTCREW_*, TMPDIR) over the task's `params` over `base`."""
-    return tuple(sorted({**base, **params, **own}.items()))
+UNATTENDED = {"GIT_TERMINAL_PROMPT": "0", "SSH_ASKPASS": "/bin/false", "SSH_ASKPASS_REQUIRE": "force"}
+"""Have git and ssh fail where they would ask for a password or for a host's key: nobody answers."""
+
+
+def for_agent(
+    base: Mapping[str, str], params: Mapping[str, str], own: Mapping[str, str], *, attended: bool = False
+) -> tuple[tuple[str, str], ...]:
+    """Return the whole environment of one attempt, sorted: `own` (NIGHTCREW_*, TMPDIR) over the task's `params` over `base` over
+    UNATTENDED, which an `attended` one, that has a terminal, does not get."""
+    return tuple(sorted({**({} if attended else UNATTENDED), **base, **params, **own}.items()))

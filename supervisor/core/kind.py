@@ -96,7 +96,7 @@ class Kind:
     name: str
     description: str
     mode: str = "headless"
-    """`headless`: stdout and stderr are pipes, logged; `terminal`: the agent owns the pane."""
+    """As in `LaunchSpec`, unless a person sits at it."""
     module: str = ""
     """Module of ours that it runs."""
     output: str = ""

@@ -7,6 +7,7 @@ An attempt's directory, `runs/<run>/<task>/<epoch>/`:
     exit.json      runner -> daemon   written by rename: how the agent ended; its presence ends the attempt
     result.json    daemon -> people   the judged result, schema 1
     begin          daemon -> runner   empty; lets a held attempt's command begin
+    finished       daemon -> runner   empty; the agent has given its result and stays: end it as if it had left with 0
     paused         daemon -> runner   `SECONDS SINCE`: how long the agent stood still, and since when (monotonic); 0: it goes on
     stopped        runner -> daemon   empty; there while its tree stands still because of `nightcrew stop-all`
     after.json     daemon -> agent    what the tasks it comes after came to
@@ -47,7 +48,8 @@ class LaunchSpec:
     env: tuple[tuple[str, str], ...] = ()
     """The agent's whole environment: nothing else is inherited (TERM is the pane's own)."""
     mode: str = "headless"
-    """`headless`: stdout and stderr are pipes, copied to the pane and to capped logs. `terminal`: the agent owns the pane."""
+    """`headless`: stdout and stderr are pipes, copied to the pane and to capped logs, and there is no controlling terminal. `listening`:
+    the same, but the pane is its controlling terminal. `terminal`: the agent owns the pane."""
     stdin: str = ""
     """File that becomes the agent's stdin when headless; empty means /dev/null."""
     timeout_s: float = 0.0
@@ -148,7 +150,8 @@ class Exit:
     """Exit status, or None when a signal ended it or it never ran."""
     signal: int | None
     why: str
-    """`exit` (by itself) · `timeout` · `stopped` (TERM to the runner) · `hangup` (the session was closed) · `exec` (could not start)."""
+    """`exit` (by itself) · `finished` (ended because its result was there) · `timeout` · `stopped` (TERM to the runner) · `hangup` (the
+    session was closed) · `exec` (could not start)."""
     detail: str = ""
     """The kernel's words when `why` is `exec`."""
     started: float = 0.0
@@ -164,7 +167,7 @@ class Exit:
     max_rss: int = 0
     """The most that one process of those that were reaped had in memory at once, bytes; 0 in older records."""
     gate: GateExit | None = None
-    """None: it has none, or its agent did not exit with 0. All else here is about the agent, but for times and what was left alive."""
+    """None: it has none, or its agent did not end well. All else here is about the agent, but for times and what was left alive."""
 
 
 def parse_started(text: str) -> Started | None:
@@ -206,8 +209,8 @@ def parse_exit(text: str) -> Exit | None:
         return None
 
 
-PAUSED = "paused"
-"""The file's name."""
+PAUSED, FINISHED = "paused", "finished"
+"""Names of these files."""
 
 
 def parse_stood_still(data: bytes) -> tuple[float, float]:

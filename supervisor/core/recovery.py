@@ -71,7 +71,7 @@ def judge(record: Exit, *, stop_why: str, server_died: bool) -> tuple[End, str]:
     tmux server (nobody's: re-run).
     """
     if (stop_why in ("timeout", PARKED) or stop_why.startswith((LIMIT, AGAIN))) and record.why == "exit" and record.code is not None:
-        stop_why = ""  # it had ended by itself before we came: a daemon that slept looks at the clock before it looks at the record
+        stop_why = ""  # the agent exited before the stop: a supervisor that slept reads the clock before the record
     if stop_why == "timeout" or record.why == "timeout":
         return End.TIMEOUT, f"stopped after {record.duration_s:.0f} s"
     if stop_why:
@@ -80,6 +80,8 @@ def judge(record: Exit, *, stop_why: str, server_died: bool) -> tuple[End, str]:
         return (End.LOST, SERVER_DIED) if server_died else (End.CANCELLED, "its session was closed by hand")
     if record.why == "stopped":
         return End.LOST, "its runner was told to stop from outside"
+    if record.why == "finished":
+        return End.DONE, ""
     if record.why == "exec":
         return End.FAILED, f"could not start: {record.detail}"
     if record.signal is not None:

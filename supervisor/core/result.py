@@ -114,7 +114,7 @@ def build(
         **_of_work(work),
         "truncated": dict(record.truncated) if record else {},
         "unleased": None if unleased is None else dict(unleased),
-        "notes": [*work.notes, *spent.notes, *leases.unleased_note(unleased), *notes],
+        "notes": [*work.notes, *spent.notes, *leases.unleased_note(unleased), *_of_end(record), *notes],
         "output": output,
         "agent": None if agent is None else dict(agent),
         "gate": None if gate is None else dict(gate),
@@ -125,6 +125,10 @@ def build(
 def _waits(times: Times, spent: Spent, account: Mapping[str, Any] | None) -> dict[str, Any]:
     queue_s = round(max(0.0, times.spawned - times.queued), 3)
     return {"queue_s": queue_s, "tokens_s": spent.waited_s, "human_s": (account or {}).get("human_s")}
+
+
+def _of_end(record: Exit | None) -> tuple[str, ...]:
+    return ("it gave its result and did not exit, so nightcrew ended it",) if record is not None and record.why == "finished" else ()
 
 
 def _of_models(spent: Spent) -> dict[str, Any]:

@@ -15,16 +15,20 @@ from pathlib import Path
 from agents import protocols
 from agents.kinds import of_task
 from agents.protocols import Live
-from agents.status import Evidence, Source
+from agents.status import AgentState, Evidence, Source
+from supervisor.core import records
 from supervisor.core.errors import NightcrewError
 from supervisor.daemon.agent_evidence import AgentEvidence
 from supervisor.daemon.jobs import Doors, Jobs
-from supervisor.host import foreign
+from supervisor.host import files, foreign
 from supervisor.host.clock import Clock
 
 Key = tuple[str, int]
 EVERY_S = 0.9
 """A little less than the loop's tick, so that none is left out."""
+STAYS_S = 45.0
+"""How long an agent may stay after its result. Claude Code takes 2 s to leave, and waits for what it has in the background, which counts as
+work here."""
 CHUNK = 2**20
 """Bytes of one log that are read at one look. A longer line is left out."""
 
@@ -40,6 +44,8 @@ class Stream:
     """When the newest line was written that told of its state, wall-clock seconds."""
     printed: float = 0.0
     """When anything was written."""
+    _rests: tuple[int, float] | None = None
+    """`live.heard` and the monotonic time when it was first seen to have given its result; None: it has not, or works again."""
     _begin: int = 0
     _inside: bool = False
     """A line that is too long is being passed by."""
@@ -60,6 +66,14 @@ class Stream:
         before, self.live = self.live, protocols.follow(self.protocol, self.live, lines)
         self.at = written if self.live.heard != before.heard else self.at
         return len(data) == CHUNK
+
+    def stays(self, now: float) -> bool:
+        """Return whether its agent has given its result STAYS_S before `now` (monotonic) and has neither left nor gone on."""
+        if self.live.state is not AgentState.IDLE or self.live.background:
+            self._rests = None
+        elif self._rests is None or self._rests[0] != self.live.heard:
+            self._rests = self.live.heard, now
+        return self._rests is not None and now - self._rests[1] >= STAYS_S
 
     def evidence(self, now: float) -> Evidence | None:
         """What it says of its agent's state; no clock but ours is believed to be ahead of ours."""
@@ -121,12 +135,20 @@ class AgentStreams:
     async def _read(self, streams: dict[Key, Stream]) -> None:
         try:
             await self._jobs.within(self._jobs.stoppers, _read_all, list(streams.values()))
+            stay = [key for key, stream in streams.items() if stream.stays(self._clock.monotonic())]
+            if stay:
+                await self._jobs.within(self._jobs.stoppers, self._finish, stay)
         except NightcrewError as error:  # a look that failed is no evidence; the next one is in a second
             self._jobs.say(f"what agents print could not be read: {error.line()}")
         now = self._clock.wall()
         for key, stream in streams.items():
             if (piece := stream.evidence(now)) is not None:
                 self._evidence.printed(key, piece)
+
+    def _finish(self, keys: list[Key]) -> None:
+        """Have the runners of these attempts end their agents. May be repeated."""
+        for key in keys:
+            files.atomic_write(self._doors.home.attempt(*key) / records.FINISHED, b"", durable=False)
 
 
 def _read_all(streams: list[Stream]) -> None:

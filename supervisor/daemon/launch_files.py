@@ -112,8 +112,10 @@ def write(access: AgentAccess, settings: Settings, key: tuple[str, int], launch:
         tag=tag,
         argv=command.argv,
         cwd=terms.cwd,
-        env=environment.for_agent({**command.env, **access.without_keys(launch.env)}, access.without_keys(spec.params), own),
-        mode="terminal" if command.terminal else "headless",
+        env=environment.for_agent(
+            {**command.env, **access.without_keys(launch.env)}, access.without_keys(spec.params), own, attended=command.terminal
+        ),
+        mode="terminal" if command.terminal else agent.mode,
         stdin=command.stdin,
         timeout_s=spec.timeout_s,
         grace_s=settings.grace_s,

@@ -31,8 +31,17 @@ def test_nothing_else_ever_passes(environ: dict[str, str]) -> None:
     assert all(name in ALLOWED or name.startswith("LC_") for name in allowed(environ))
 
 
+def test_git_and_ssh_ask_nobody_where_nobody_is_unless_the_task_says_how() -> None:
+    alone = dict(for_agent({"PATH": "/bin"}, {"SSH_ASKPASS": "/my/askpass"}, {}))
+    assert alone == {"PATH": "/bin", "GIT_TERMINAL_PROMPT": "0", "SSH_ASKPASS": "/my/askpass", "SSH_ASKPASS_REQUIRE": "force"}
+    assert dict(for_agent({"PATH": "/bin"}, {}, {}, attended=True)) == {"PATH": "/bin"}
+
+
 def test_our_own_variables_win_over_the_tasks_and_those_over_the_shells() -> None:
     made = for_agent(
-        {"PATH": "/bin", "A": "shell", "B": "shell"}, {"A": "task", "TMPDIR": "task"}, {"TMPDIR": "own", "NIGHTCREW_TASK": "r/a"}
+        {"PATH": "/bin", "A": "shell", "B": "shell"},
+        {"A": "task", "TMPDIR": "task"},
+        {"TMPDIR": "own", "NIGHTCREW_TASK": "r/a"},
+        attended=True,
     )
     assert made == (("A", "task"), ("B", "shell"), ("NIGHTCREW_TASK", "r/a"), ("PATH", "/bin"), ("TMPDIR", "own"))

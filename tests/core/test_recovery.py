@@ -46,6 +46,7 @@ def test_verdicts(pane: bool, runner: bool, started: bool, recorded: bool, expec
         (exit_record("timeout", None, 9), End.TIMEOUT, "stopped after 12 s"),
         (exit_record("stopped", None, 15), End.LOST, "its runner was told to stop from outside"),
         (exit_record("hangup", None, 1), End.CANCELLED, "its session was closed by hand"),
+        (exit_record("finished", None, 15), End.DONE, ""),
         (exit_record("exec", None, None, "No such file or directory"), End.FAILED, "could not start: No such file or directory"),
     ],
 )

@@ -12,7 +12,7 @@ import pytest
 
 from agents.kinds import kinds
 from supervisor.daemon import agent_streams
-from supervisor.daemon.agent_streams import Stream
+from supervisor.daemon.agent_streams import STAYS_S, Stream
 from supervisor.host.sandbox import probing
 from tests.agents.protocols.scenarios import DATA
 from tests.agents.turns import acp_agent
@@ -94,6 +94,55 @@ def test_texts_are_kept_for_the_end_of_a_turn_and_are_given_once_through_crashes
     house.ok("send", "late", "die 1")
     house.ok("kill", "late")
     wait_until(lambda: states(house, "late") == ["dropped"], "the end of what waited")
+
+
+def test_an_agent_stays_when_it_neither_leaves_nor_goes_on_after_its_result(tmp_path: Path) -> None:
+    log = tmp_path / "stdout.log"
+    stream = Stream(log, "claude")
+
+    def says(**line: object) -> None:
+        with log.open("a") as file:
+            file.write(json.dumps({"session_id": "own", **line}) + "\n")
+        stream.read()
+
+    says(type="system", subtype="init")
+    assert not stream.stays(0) and not stream.stays(STAYS_S), "it has no result yet"
+    says(type="result", subtype="success")
+    assert not stream.stays(100) and not stream.stays(99 + STAYS_S)
+    assert stream.stays(100 + STAYS_S)
+    says(type="assistant", message={"content": [{"type": "text", "text": "one more turn"}]})
+    assert not stream.stays(100 + 2 * STAYS_S)
+    says(type="result", subtype="success")
+    says(type="system", subtype="background_tasks_changed", tasks=[{"description": "the tests"}])
+    assert not stream.stays(200) and not stream.stays(200 + STAYS_S), "it waits for what it has in the background"
+    says(type="system", subtype="background_tasks_changed", tasks=[])
+    assert not stream.stays(300)
+    assert stream.stays(300 + STAYS_S)
+
+
+STAYS = """
+import json, os, signal, subprocess, sys
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print(json.dumps({"type": "thread.started", "thread_id": "own"}), flush=True)
+print(json.dumps({"type": "item.completed", "item": {"type": "agent_message", "text": "all done"}}))
+print(json.dumps({"type": "turn.completed", "usage": {}}), flush=True)
+signal.pause()
+"""
+
+
+@pytest.mark.soak
+def test_an_agent_that_does_not_leave_is_ended_with_a_note(house: House) -> None:
+    kind = house.config.parent / "kinds" / "stays.toml"
+    kind.parent.mkdir(parents=True)
+    kind.write_text(f"description = 'stays'\nbinary = {json.dumps(sys.executable)}\nprotocol = 'codex'\n")
+    with kind.open("a") as file:
+        file.write(f"headless = ['-S', '-c', {json.dumps(STAYS)}, '{{prompt}}']\n")
+    house.start_daemon()
+    house.ok("run", "-d", house.plan("[[tasks]]\nid = 'stays'\nkind = 'stays'\nprompt = 'x'\ngate = 'echo looked'\n"))
+    wait_until(lambda: house.task("stays").final, "its end", 100)
+    judged = house.task("stays").result or {}
+    assert (house.state("stays"), judged["agent"]["message"], judged["gate"]["passed"]) == ("done", "all done", True)
+    assert judged["notes"] == ["it gave its result and did not exit, so nightcrew ended it"]
 
 
 def test_a_long_line_and_a_log_that_grows_are_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

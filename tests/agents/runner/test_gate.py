@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 
 import pytest
 
@@ -91,3 +92,22 @@ def test_in_a_pane_that_the_agent_owned_its_output_is_shown_and_logged(lab: Lab,
     assert (gate := attempt.record().gate) is not None
     assert (gate.code, attempt.read("gate.log")) == (2, b"from the gate\n")
     until(lambda: "from the gate" in server.screen(), "the pane shows it")
+
+
+def test_an_agent_whose_result_is_there_is_ended_and_its_gate_runs(lab: Lab) -> None:
+    """The supervisor says so by a file; not while the agent is paused, or everything stands still."""
+    sentinel = lab.folder / "sentinel"
+    attempt = lab.attempt(*shell("echo result; sleep 600"), gate=shell("sleep 0.1; echo looked"), sentinel=str(sentinel))
+    (attempt.directory / "paused").write_text(f"0.0 {time.monotonic()}")
+    runner = attempt.start()
+    attempt.heard()
+    (attempt.directory / "finished").touch()
+    sentinel.touch()
+    until((attempt.directory / "stopped").exists, "everything to stand still")
+    (attempt.directory / "paused").write_text("1.0 0.0")
+    assert runner.poll() is None
+    sentinel.unlink()
+    runner.wait(60)
+    record = attempt.record()
+    assert (record.why, record.code, record.signal, record.survivors) == ("finished", None, signal.SIGTERM, ())
+    assert record.gate is not None and (record.gate.why, record.gate.code, attempt.read("gate.log")) == ("exit", 0, b"looked\n")

@@ -64,7 +64,7 @@ def niceness_of_session() -> list[str]:
 @pytest.mark.skipif(not Path("/proc/self/autogroup").exists(), reason="this kernel shares no time between sessions")
 def test_a_session_that_is_not_the_runners_own_is_left_as_it_is(lab: Lab) -> None:
     before = niceness_of_session()
-    attempt = lab.attempt(*python(SHARE), nice=19)
+    attempt = lab.attempt(*python(SHARE), nice=19, mode="listening")
     attempt.run()
     assert niceness_of_session() == before
     assert attempt.read("stdout.log").decode().splitlines()[0].split()[2:] == before

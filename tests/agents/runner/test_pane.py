@@ -73,3 +73,24 @@ def test_output_for_programs_is_logged_and_not_shown(lab: Lab, server: Server) -
     until(attempt.exit, "exit.json")
     assert "to err" in server.screen() and "to out" not in server.screen()
     assert attempt.read("stdout.log") == b"to out\n"
+
+
+ASKS = "(read answer </dev/tty) 2>/dev/null && echo asked || echo nobody to ask"
+
+
+def test_nobody_is_asked_in_the_pane_of_an_agent_that_works_by_itself(lab: Lab, server: Server) -> None:
+    """ssh with a host's key, git with a password, sudo: each asks on the controlling terminal. The gate has none either."""
+    attempt = lab.attempt("sh", "-c", ASKS, gate=("sh", "-c", ASKS), timeout_s=20, gate_timeout_s=20)
+    server.open(attempt)
+    record = until(attempt.exit, "exit.json")
+    assert record.why == "exit" and record.gate is not None and record.gate.why == "exit"
+    assert attempt.read("stdout.log") == attempt.read("gate.log") == b"nobody to ask\n"
+
+
+def test_one_that_answers_ctrl_c_keeps_the_pane_as_its_terminal(lab: Lab, server: Server) -> None:
+    attempt = lab.attempt("sh", "-c", "echo ready; read answer </dev/tty; echo told $answer", mode="listening")
+    server.open(attempt)
+    until(lambda: "ready" in server.screen(), "the agent runs")
+    server.tmux("send-keys", "-t", "=agent:", "well", "Enter")
+    assert until(attempt.exit, "exit.json").code == 0
+    assert attempt.read("stdout.log") == b"ready\ntold well\n"

@@ -115,6 +115,7 @@ def test_its_json_is_json(value: object) -> None:
 
 def test_the_tag_variable_is_the_same() -> None:
     assert f"{identity.TAG_VARIABLE}=".encode() == runner_loop._TAG
+    assert records.FINISHED == runner_loop._FINISHED
 
 
 def test_only_the_first_claim_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

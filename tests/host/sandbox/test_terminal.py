@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.host.sandbox import exec_step
+from tests.agents.runner.kit import Lab, tmux_server, until
 from tests.host.sandbox.kit import PYTHON, Box
 
 pytestmark = pytest.mark.in_turns
@@ -114,6 +115,19 @@ def test_ctrl_c_reaches_an_agent_that_reads_no_terminal(box: Box) -> None:
         it.type(b"\x03")
         it.expect("interrupted")
         it.expect("ended 5")
+
+
+def test_an_agent_without_a_terminal_is_asked_nothing_and_hears_ctrl_c(box: Box, tmp_path: Path) -> None:
+    """As the runner starts one that works by itself."""
+    program = "(: </dev/tty) 2>/dev/null && echo terminal; trap 'exit 42' INT; sleep 600 & echo ready; while :; do sleep 0.05; done"
+    lab = Lab(tmp_path)
+    attempt = lab.attempt("sh", "-c", program, wrap=box.prefix, cwd=str(box.house.worktree), grace_s=0.2)
+    with tmux_server() as server:
+        server.open(attempt)
+        assert attempt.heard() == b"ready\n"
+        server.tmux("send-keys", "-t", "=agent:", "C-c")
+        record = until(attempt.exit, "exit.json")
+    assert (record.code, record.why, record.survivors) == (42, "exit", ())
 
 
 TRIES = """
