@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from supervisor.host.foreign import open_plain
+from worktrees import registration
 from worktrees.backends.index import GITLINK, Entry, entries
 from worktrees.git import BULK_S, Git, Place
 
@@ -59,7 +60,18 @@ def observe(git: Git, place: Place, *, ignored: bool = False, index: Path | None
     listed = _read(index or place.git_dir / "index", status.out)
     if listed is None:
         listed = list(_listed(git.run(place, "ls-files", "-v", "--stage", "-z", env=env).out))
-    return _combine(place.top, status.out, listed, tuple(line for line in status.err.splitlines() if _UNREAD in line))
+    found = _combine(place.top, status.out, listed, tuple(line for line in status.err.splitlines() if _UNREAD in line))
+    return replace(found, nested=(*found.nested, *_ignored_worktrees(place, found.nested))) if place.is_ours else found
+
+
+def _ignored_worktrees(place: Place, nested: Iterable[bytes]) -> list[bytes]:
+    """Worktrees that an agent added below a directory that git ignores, where `git status` does not look: their files are work."""
+    top, seen = place.work_tree or place.common_dir, [os.fsdecode(path) for path in nested]
+    return [
+        os.fsencode(path)
+        for path in sorted(registration.inside(place.common_dir, top))
+        if not any(path == other or path.startswith(f"{other}/") for other in seen) and _holds_repository(place.top, os.fsencode(path))
+    ]
 
 
 def _read(index: Path, status: bytes) -> list[Entry] | None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -141,6 +142,18 @@ def _check(env: Environment) -> None:
     check_admin(env)
     if read_link(env.place.top / ".git") != b"gitdir: " + os.fsencode(env.admin_dir) + b"\n":
         raise _tampered(env, env.path / ".git")
+
+
+def mend_link(env: Environment) -> None:
+    """Write the `.git` file of the worktree anew where its agent removed it: it holds nothing but the place of git's directory, and without
+    it nothing could be looked at or removed. What stands in its place is left there. Raises as `check_admin`; HostError."""
+    with shown(env) as seen:
+        if env.private is not None or seen.inside is not None or not seen.place.top.is_dir():
+            return
+        check_admin(seen)
+        with wrap_os_errors(seen.place.top), folder(seen.place.top) as here:
+            if here.look(".git") is None:
+                here.replace(".git", b"gitdir: " + os.fsencode(env.admin_dir) + b"\n")
 
 
 def check_admin(env: Environment) -> None:
@@ -316,10 +329,12 @@ def _owned(env: Environment) -> bytes:
 
 
 def _tampered(env: Environment, file: Path) -> Tampered:
+    is_link = file == env.path / ".git"
+    aside = file.with_name("git-of-its-agent")
     return Tampered(
         "a file that only git and nightcrew write was changed",
         on=str(file),
         why=f"the worktree of {env.name} would lead to another repository",
         kept="everything: nothing was run there",
-        hint=f"look at {file}",
+        hint=f"mv {shlex.quote(str(file))} {shlex.quote(str(aside))}; then again" if is_link else f"look at {file}",
     )

@@ -46,6 +46,8 @@ class _Head:
 
 _heads: dict[Path, dict[str, _Head]] = {}
 """By common directory and worktree."""
+_links: dict[Path, dict[str, _Head]] = {}
+"""The same of the links that say where worktrees lie."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,31 @@ def has_checkout(repo: Repository, ref: str) -> bool:
     if heads is None:
         return bool(refs.over_all(repo, "for-each-ref", "--format=%(worktreepath)", ref).text)
     return b"ref: " + os.fsencode(ref) in heads
+
+
+def inside(common: Path, top: Path) -> dict[str, Path]:
+    """Return the worktrees that somebody registered below `top`, as an agent does in its own: path below `top` -> git's directory for it.
+    Only links that changed since the last call are read. Raises nothing."""
+    known, now, old = _links.get(common, {}), dict[str, _Head](), time.time_ns() - _RACY_NS
+    try:
+        with folder(common / "worktrees") as here:
+            for name in here.names():
+                with contextlib.suppress(OSError):  # half made, or going
+                    seen = os.stat(f"{name}/gitdir", dir_fd=here.handle, follow_symlinks=False)
+                    stamp = (seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
+                    before = known.get(name)
+                    if before is None or before.stamp != stamp or seen.st_ctime_ns >= old:
+                        before = _Head(stamp, read_link(common / "worktrees" / name / "gitdir"))
+                    now[name] = before
+    except OSError:
+        return {}
+    _links[common] = now
+    found = {}
+    for name, link in now.items():
+        place = Path(os.path.normpath(common / "worktrees" / name / os.fsdecode(link.text.removesuffix(b"\n")))).parent
+        if link.text and place != top and place.is_relative_to(top):
+            found[str(place.relative_to(top))] = common / "worktrees" / name
+    return found
 
 
 def _all_heads(common: Path) -> set[bytes] | None:

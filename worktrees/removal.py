@@ -15,7 +15,7 @@ from pathlib import Path
 from supervisor.core.errors import HostError, NotFound, Refused
 from worktrees import blocking_files, refs, registration, securing, tips
 from worktrees.environment import Environment, has_successor
-from worktrees.environments import check_admin, is_locked, open_env, take_away
+from worktrees.environments import check_admin, is_locked, mend_link, open_env, take_away
 from worktrees.failures import wrap_os_errors
 from worktrees.inspection import HARD, Look, Reason, Why
 from worktrees.layers import beside, is_removed, remove_beside
@@ -70,9 +70,10 @@ def survey(repo: Repository, envs: Sequence[Environment]) -> Branches:
 
 
 def inspect(env: Environment, is_alive: Alive, known: Branches | None = None) -> Keep | Removable:
-    """Whether `remove` may act; `known` is what `survey` gave. Looks only, but sets aside what would make git wait; raises nothing that a
-    worktree's state can cause."""
+    """Whether `remove` may act; `known` is what `survey` gave. Looks only, but sets aside what would make git wait and writes a `.git` file
+    again that is gone; raises nothing that a worktree's state can cause."""
     try:
+        mend_link(env)
         with open_env(env) as seen:
             return _verdict(seen, is_alive, known)
     except NotFound as error:

@@ -96,7 +96,10 @@ class Committer:
         self._add([name for name in names if not name.endswith(b"/")], place, index, notes)
         tree = self.git.run(place, "write-tree", "--missing-ok", env=env).text
         self._index("read-tree", f"--prefix={os.fsdecode(path)}/", tree)
-        notes.append(f"{_shown(path)} is a repository of its own: its files are on the rescue ref, its history is not")
+        is_linked = os.path.isfile(top / os.fsdecode(path) / ".git")  # noqa: PTH113 - a link to one is none
+        what = "a worktree" if is_linked else "a repository"
+        history = "the commits of its HEAD are too" if is_linked else "its history is not"
+        notes.append(f"{_shown(path)} is {what} of its own: its files are on the rescue ref, {history}")
         for deeper in names:
             if deeper.endswith(b"/"):
                 self._graft(path + b"/" + deeper.rstrip(b"/"), notes)

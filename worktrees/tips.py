@@ -1,7 +1,8 @@
 """Finds the commits that an attempt made or had, and those among them that no rescue ref of its task holds yet.
 
 A commit that was amended, reset or rebased away is on no branch. What remembers it are files that the agent's own git wrote: the logs of
-HEAD and of the work branch, the worktree's own refs, the state of a rebase or a merge. The agent can write anything there. So they are read
+HEAD and of the work branch, the worktree's own refs, the state of a rebase or a merge; and the same of worktrees that the agent added
+inside its own, since they go with it. The agent can write anything there. So they are read
 by handle, without following a link, the newest entries first and up to a bound; and a name counts only when the repository has a commit of
 that name, with its whole history, which the base does not hold.
 
@@ -15,12 +16,12 @@ import os
 import re
 import stat
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from supervisor.core.errors import ToolFailed, ToolHung
 from supervisor.core.sandbox import SHARED_OBJECTS
 from supervisor.host.foreign import Folder, folder
-from worktrees import own_refs, ref_snapshot, refs
+from worktrees import own_refs, ref_snapshot, refs, registration
 from worktrees.environment import Environment, has_successor
 from worktrees.git import BULK_S
 
@@ -153,6 +154,15 @@ def _walked(env: Environment, part: list[str], settled: list[str]) -> set[str]:
 
 def remembered(env: Environment, notes: list[str]) -> Iterator[str]:
     """Names of objects, the newest of each source first. What is read is bounded; a line in `notes` says where that was not enough."""
+    below = registration.inside(env.repo.common_dir, env.path)
+    for each in (env, *(replace(env, admin_dir=admin) for admin in below.values())):
+        yield from _of_worktree(each, notes)
+    if not has_successor(env):
+        yield from _logged(env, env.branch_ref, notes)
+
+
+def _of_worktree(env: Environment, notes: list[str]) -> Iterator[str]:
+    """Return what git's directory `env.admin_dir` for a worktree names."""
     size = len(env.base)
     for data in _own_refs(env):
         yield from _names(data, size)
@@ -160,11 +170,14 @@ def remembered(env: Environment, notes: list[str]) -> Iterator[str]:
     for name in _STATE_FILES:
         if name.partition("/")[0] in there:
             yield from _names(_tail(env, name, notes), size)
-    for name in ("logs/HEAD", *(() if has_successor(env) else (env.branch_ref,))):
-        names = dict.fromkeys(reversed(_names(_tail(env, name, notes), size)))
-        if len(names) > _SEEN_MAX:
-            notes.append(f"{name} names {len(names)} commits, of which the newest {_SEEN_MAX} were looked at")
-        yield from itertools.islice(names, _SEEN_MAX)
+    yield from _logged(env, "logs/HEAD", notes)
+
+
+def _logged(env: Environment, name: str, notes: list[str]) -> Iterator[str]:
+    names = dict.fromkeys(reversed(_names(_tail(env, name, notes), len(env.base))))
+    if len(names) > _SEEN_MAX:
+        notes.append(f"{name} names {len(names)} commits, of which the newest {_SEEN_MAX} were looked at")
+    yield from itertools.islice(names, _SEEN_MAX)
 
 
 def _own_files(env: Environment) -> list[str]:

@@ -229,3 +229,18 @@ def test_every_decision_is_explained_and_asked_again(house: House) -> None:
         inside.wait()
     kept = git(house.repo, "for-each-ref", "--format=%(objectname)", "refs/nightcrew/rescue").split()
     assert set(tip.values()) <= {*kept, tip["nothing"]}
+
+
+def test_worktree_without_its_link_is_removed_and_one_with_a_repository_in_its_place_says_what_to_do(house: House) -> None:
+    house.start_daemon()
+    house.ok("add", "-f", "--id", "without", "rm .git; echo left > left")
+    house.ok("add", "-f", "--id", "own", "rm .git; git init -q; echo left > left")
+    house.ok("clean", "--yes", "--discard", "without")
+    assert not Path(house.task("without").worktree or "").exists()
+    assert git(house.repo, "show", f"refs/nightcrew/rescue/{house.task('without').id}/1:left") == "left"
+    said = house.run("clean", "--yes", "--discard", "own")
+    assert said.returncode == 6 and "next: mv " in said.stderr and "next: nightcrew" not in said.stderr
+    worktree = Path(house.task("own").worktree or "")
+    (worktree / ".git").rename(worktree / "git-of-its-agent")
+    house.ok("clean", "--yes", "--discard", "own")
+    assert not worktree.exists()

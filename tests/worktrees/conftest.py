@@ -67,7 +67,10 @@ class World:
         return copied(f"{files} of a world", make, self.tmp / name)
 
     def repo(self, name: str = "repo", files: int = 3) -> Repository:
-        return discover(self.git, self.make(name, files))
+        return self.repo_at(self.make(name, files))
+
+    def repo_at(self, path: Path) -> Repository:
+        return discover(self.git, path)
 
     def env(self, repo: Repository, task: str = "r1/fix", epoch: int = 1, base: str = "") -> Environment:
         made = create(repo, task, epoch, base or repo.head, self.root, confined=Confined() if self.confined else None)

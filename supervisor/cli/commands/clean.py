@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -77,8 +78,15 @@ def command(names: tuple[str, ...], yes: bool, ignored: bool, discard: bool, old
             on=f"{len(whole['kept'])} of the named worktrees",
             why=whole["kept"][0]["why"],
             kept="them as they were",
-            hint="nightcrew take NAME, or nightcrew clean --yes --discard NAME",
+            hint=_next(whole["kept"][0]["path"], discard=discard),
         )
+
+
+def _next(path: str, *, discard: bool) -> str:
+    """Return what to do about a worktree that stays. What stays with --discard needs a person to look."""
+    if discard:
+        return f"ls -la {shlex.quote(path)}, end what works there, then the same command"
+    return "nightcrew take NAME, or nightcrew clean --yes --discard NAME"
 
 
 def _attempts(where: Home, tasks: Sequence[str] | None) -> list[tuple[str, int]]:
