@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from supervisor.core.errors import HostError, NotFound, Refused, Tampered
+from supervisor.core.errors import HostError, NotFound, Refused, Tampered, ToolFailed
 from supervisor.core.records import attempt_name, branch_name
 from supervisor.host import files, placement
 from supervisor.host.foreign import folder
@@ -34,7 +34,7 @@ from worktrees.failures import wrap_os_errors
 from worktrees.git import BULK_S, CHECKOUT_S
 from worktrees.layers import Layers, beside, mark_removed, record, recorded, remove_beside
 from worktrees.registration import Registration, lock_reason, read_link
-from worktrees.repository import Repository
+from worktrees.repository import Repository, refuse_absent
 from worktrees.templates import Template
 
 
@@ -63,9 +63,9 @@ def create(
     differs is checked out.
     Calling it again for the same attempt is safe: a finished worktree is returned as it is, a half-made one is made anew.
     A retry takes the branch over from the older attempt's worktree once its commits are reachable from a rescue ref.
-    Raises Refused (branch or place belongs to something else: it names the holder; the template is of another repository, or the
-    backend cannot serve it), DiskFull, HostError, ToolFailed; after an error neither branch, directory nor administration of this attempt
-    is left.
+    Raises Refused (branch or place belongs to something else: it names the holder; the template is of another repository, or the backend
+    cannot serve it; a partial clone lacks files of `base`), DiskFull, HostError, ToolFailed; after an error neither branch, directory nor
+    administration of this attempt is left.
     """
     path = environment_path(root, task, epoch)
     _refuse_inside(repo, path)
@@ -82,7 +82,11 @@ def create(
         with _undone_on_error(env, before):
             env = _add(env)
     with _undone_on_error(env, before, locked=False):
-        _populate(env, warm)
+        try:
+            _populate(env, warm)
+        except ToolFailed:
+            refuse_absent(repo, base)
+            raise
         if warm is None and confined is None:
             untouched.remember(env)
         if confined is not None:

@@ -6,13 +6,14 @@ import hashlib
 import os
 import re
 import shlex
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from supervisor.core.errors import NightcrewError, NotFound, Refused, ToolFailed
 from supervisor.host import foreign
 from worktrees.failures import last_words
-from worktrees.git import Git, Place
+from worktrees.git import BULK_S, Git, Place
 
 _OPERATIONS = {
     "rebase-merge": "rebase",
@@ -138,6 +139,30 @@ def resolve(repo: Repository, rev: str) -> str:
     return answer
 
 
+def refuse_absent(repo: Repository, oid: str) -> None:
+    """Raise Refused when files of the commit `oid` are missing because the repository is a partial clone: git would fetch them, and no git
+    of ours uses the network. Does nothing for any other repository."""
+    names = repo.git.configured(repo.store)
+    if not (remote := _promisor(names)):
+        return
+    argv = ("rev-list", "--objects", "--missing=print", "--no-walk", "--end-of-options", oid)
+    rows = repo.git.run(repo.store, *argv, deadline_s=BULK_S).out.split(b"\n")
+    if missing := sum(row.startswith(b"?") for row in rows):
+        raise Refused(
+            "a partial clone lacks files that an agent would start from",
+            on=str(repo.root),
+            why=f"{missing} files of commit {oid[:12]} were never fetched, and nightcrew's git uses no network",
+            kept="the repository as it is",
+            hint=f"git -C {shlex.quote(str(repo.root))} fetch --refetch --no-filter {shlex.quote(remote)}",
+        )
+
+
+def _promisor(names: Iterable[str]) -> str:
+    """Return the remote of a partial clone, by the names of its settings; "" for a whole one."""
+    named = (name.removeprefix("remote.").removesuffix(".promisor") for name in names if name.endswith(".promisor"))
+    return next(named, "origin" if "extensions.partialclone" in names else "")
+
+
 class KnownHead:
     """`resolve` for one repository that is asked again and again: git is asked about HEAD only when what says it has changed. Threads may
     share it."""
@@ -246,7 +271,7 @@ def _notes(git: Git, place: Place, *, is_shallow: bool, is_detached: bool) -> tu
     doing = operation(place.git_dir)
     found = {
         "shallow clone: old history is not here, merges may lack their base (git fetch --unshallow)": is_shallow,
-        "partial clone: files that were never fetched cannot be checked out": any(name.endswith(".promisor") for name in names),
+        "partial clone: files that were never fetched cannot be checked out": bool(_promisor(names)),
         "submodules stay empty in agents' worktrees": (root / ".gitmodules").exists(),
         "content filters (such as Git LFS) are not run: agents see files as git stores them": _filtered(root, place.common_dir),
         "sparse checkout: agents' worktrees may hold the same part of the tree": "core.sparsecheckout" in names,

@@ -21,7 +21,7 @@ from supervisor.core.snapshots import SnapshotSpec
 from supervisor.daemon.submit import Workplace
 from supervisor.host import path_patterns
 from supervisor.host.foreign import open_plain
-from worktrees.repository import Repository, resolve
+from worktrees.repository import Repository, refuse_absent, resolve
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +51,11 @@ class Order:
 
 
 def order(spec: SnapshotSpec, place: Workplace, base: str | None, environ: Mapping[str, str]) -> Order:
-    """`spec` at `place`. Raises NotFound when `base` names no commit, UsageError when `copy` matches too much."""
+    """`spec` at `place`. Raises NotFound when `base` names no commit, Refused when a partial clone lacks files of it, UsageError when
+    `copy` matches too much."""
     repository = place.repository
     oid = resolve(repository, next((given for given in (base, place.project.base) if given is not None), "HEAD"))
+    refuse_absent(repository, oid)
     copies = _copies(repository.root, spec.copy)
     return Order(
         project=repository.project,

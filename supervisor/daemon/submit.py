@@ -29,7 +29,7 @@ from supervisor.host.paths import home
 from supervisor.ledger import snapshots, store
 from worktrees import commit_listing
 from worktrees.git import Git
-from worktrees.repository import Repository, discover, main_root, resolve
+from worktrees.repository import Repository, discover, main_root, refuse_absent, resolve
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +146,16 @@ def of_prompt(
 
 
 def submission(spec: RunSpec, place: Workplace, base: str | None, key: str | None, environ: Mapping[str, str]) -> Submission:
-    """`spec` at `place`, ready to be handed over; `base` overrides its own. Raises NotFound when that names no commit."""
+    """`spec` at `place`, ready to be handed over; `base` overrides its own. Raises NotFound when that names no commit, Refused
+    when a partial clone lacks files of it."""
     for task in spec.tasks:
         refuse_missing(task, environ)
     if base is not None:
         spec = replace(spec, base=base)
-    return _submission(spec, place, place.resolve(place.repository, spec.base), key, environ)
+    oid = place.resolve(place.repository, spec.base)
+    if "core.sparsecheckout" not in place.repository.git.configured(place.repository.store):  # a sparse one needs a part of them only
+        refuse_absent(place.repository, oid)
+    return _submission(spec, place, oid, key, environ)
 
 
 def _submission(spec: RunSpec, place: Workplace, base_oid: str, key: str | None, environ: Mapping[str, str]) -> Submission:

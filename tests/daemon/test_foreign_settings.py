@@ -21,3 +21,20 @@ def test_agents_git_sees_the_file_system_that_is_there(house: House, tier: str) 
     (task,) = house.tasks()
     assert git(house.repo, "diff", "--no-renames", "--name-status", "main", str(task.branch)) == "D\tFoo.txt\nA\tfoo.txt"
     assert git(house.repo, "log", "-1", "--format=%s", str(task.branch)) == "spelled", "its own commit has it all"
+
+
+def test_partial_clone_without_its_files_is_refused_before_anything_starts(house: House) -> None:
+    git(house.repo, "config", "uploadpack.allowFilter", "true")
+    partial = house.repo.parent / "partial"
+    git(house.repo.parent, "clone", "-q", "--filter=blob:none", f"file://{house.repo}", str(partial))
+    (house.repo / "newer").write_text("newer\n")
+    git(house.repo, "add", "newer")
+    git(house.repo, "commit", "-q", "-m", "newer")
+    git(partial, "fetch", "-q")
+    house.start_daemon()
+    for verb in (["add", "--base", "origin/main", "cat newer"], ["snapshot", "create", "x", "--base", "origin/main", "--setup", "true"]):
+        said = house.run(*verb, cwd=partial)
+        assert said.returncode == 6 and "fetch --refetch --no-filter origin" in said.stderr, said.stderr
+    assert house.tasks() == []
+    git(partial, "fetch", "-q", "--refetch", "--no-filter", "origin")
+    house.ok("add", "-f", "--base", "origin/main", "cat newer", cwd=partial)

@@ -10,7 +10,7 @@ import pytest
 
 from supervisor.core.errors import NightcrewError, NotFound, Refused, ToolFailed
 from worktrees.environments import create
-from worktrees.repository import discover, resolve
+from worktrees.repository import discover, refuse_absent, resolve
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -182,3 +182,20 @@ def test_resolve_takes_names_of_commits(world: World, tmp_path: Path) -> None:
     world.sh(repo.root, "update-ref", "refs/heads/-odd", "HEAD")
     for rev in ("main", "HEAD", "v1", repo.head[:8], "refs/heads/-odd"):
         assert resolve(repo, rev) == repo.head
+
+
+def test_partial_clone_is_refused_where_files_are_missing_and_the_hint_fetches_them(both: World) -> None:
+    origin = both.make("origin")
+    both.sh(origin, "config", "uploadpack.allowFilter", "true")
+    both.sh(both.tmp, "clone", "-q", "--filter=blob:none", f"file://{origin}", "partial")
+    repo = discover(both.git, both.tmp / "partial")
+    refuse_absent(repo, repo.head)
+    newer = both.commit(origin, "new.txt")
+    both.sh(repo.root, "fetch", "-q")
+    with pytest.raises(Refused, match="1 files of commit") as caught:
+        both.env(repo, base=newer)
+    assert both.leftovers(repo) == []
+    with pytest.raises(Refused, match="were never fetched"):
+        refuse_absent(repo, newer)
+    assert os.system(f"{caught.value.hint} 2> /dev/null") == 0  # noqa: S605
+    assert (both.env(repo, base=newer).path / "new.txt").read_text() == "one\n"
