@@ -69,9 +69,10 @@ class ByHand:
 
 
 def preview(repo: Repository, branch: str) -> Preview:
-    """What `take` would do now. Raises NotFound when there is no such branch."""
+    """Return what `take` would do now with a branch, or with the full name of a ref. Raises NotFound when there is none."""
     git, place = repo.git, repo.checkout
-    tip = git.run(repo.store, "rev-parse", "--verify", "--quiet", "--end-of-options", f"refs/heads/{branch}^{{commit}}", accept=(0, 1, 128))
+    name = branch if branch.startswith("refs/") else f"refs/heads/{branch}"
+    tip = git.run(repo.store, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}", accept=(0, 1, 128))
     if tip.code != 0:
         raise NotFound("no such branch", on=branch)
     head = git.run(place, "rev-parse", "--verify", "HEAD^{commit}").text
@@ -86,8 +87,8 @@ def has(repo: Repository, commit: str) -> bool:
 
 
 def take(repo: Repository, branch: str, message: str = "", *, only: str = "", generated: Sequence[GeneratedRule] = ()) -> Merged | ByHand:
-    """Merge `branch` into the branch the person has checked out; with `only`, as long as it is that commit. No command of `generated` is
-    run: where nothing but such files conflicts the refusal says what runs them.
+    """Merge `branch` (or a ref, by its full name) into the branch the person has checked out; with `only`, as long as it is that commit.
+    No command of `generated` is run: where nothing but such files conflicts the refusal says what runs them.
 
     Raises Refused, with the checkout untouched, when it is dirty, detached, in the middle of something, or would conflict;
     NotFound when there is no such branch; ToolFailed when git could not write.

@@ -15,7 +15,7 @@ from supervisor.core.forges import Found
 from supervisor.core.pull_requests import PullRequest, Tool
 from supervisor.core.remotes import Forge, RemoteUrl
 from supervisor.core.reviews import Verdict
-from supervisor.core.states import TaskState
+from supervisor.daemon import offers
 from supervisor.faces import review as review_face
 from supervisor.faces.review import Review
 from supervisor.gateway.redact import Redactor
@@ -106,8 +106,8 @@ def refuse(review: Review, standing: Standing | None, *, force: bool) -> None:
     if standing is not None and not standing.chosen:
         why = f"nobody has chosen a candidate of {standing.group}" if standing.open else f"it was not chosen of {standing.group}"
         raise Refused("not pushed", on=view.id, why=why, kept="the result", hint=hint)
-    if view.final and view.state is not TaskState.DONE:
-        raise Refused("not pushed", on=view.id, why=f"it is {view.state}: {view.end_cause or view.reason}", kept="the result", hint=hint)
+    if view.final:
+        offers.refuse_unfit(view, "not pushed")
 
 
 def decide(db: sqlite3.Connection, review: Review, target: RemoteUrl, options: Options, choose: Callable[[str | None], Tool]) -> Order:

@@ -22,7 +22,7 @@ from supervisor.core import forges, pull_body, pull_requests
 from supervisor.core.errors import NeedsHuman, NotFound, Refused, one_line
 from supervisor.core.forges import Found
 from supervisor.core.pull_requests import PullRequest, State
-from supervisor.daemon import results
+from supervisor.daemon import offers, results
 from supervisor.faces import conflicts
 from supervisor.faces import review as review_face
 from supervisor.host import files, forge_tools
@@ -49,7 +49,7 @@ def push(where: Home, name: str, options: Options, environ: Mapping[str, str]) -
         pusher = Pusher(repository, remote, environ, terminal=sys.stdin.isatty())
         target = pusher.target()
         order = pull_order.decide(db, review, target, options, lambda asked: pull_order.tool_for(where, target, asked, environ))
-        for line in pull_order.lines(order):
+        for line in (*pull_order.lines(order), *offers.of_living(db, view)):
             common.say(one_line(line))
         if options.dry_run:
             click.echo(f"{order.title}\n\n{order.body}", err=True)

@@ -16,7 +16,7 @@ from supervisor.core import records, reviews
 from supervisor.core.errors import NightcrewError, NotFound, Refused, UsageError, one_line
 from supervisor.core.reviews import Comment, Verdict
 from supervisor.core.states import TaskState
-from supervisor.daemon import follow_up, results
+from supervisor.daemon import follow_up, offers, results
 from supervisor.faces import conflicts as conflict_lines
 from supervisor.faces import review as face
 from supervisor.faces import status
@@ -128,9 +128,7 @@ def decide(where: Home, review: Review, verdict: str, why: str, at: str | None) 
         hint = f"nightcrew review {view.id}"
         raise Refused("not decided", on=view.id, why=f"its result is {review.tip[:12]} by now", kept="its verdict as it was", hint=hint)
     if not view.final:
-        raise Refused(
-            "not decided", on=view.id, why=f"it is {view.state}", hint=f"nightcrew review {view.id} --send, or nightcrew wait {view.id}"
-        )
+        offers.refuse_unfit(view, "not decided")
     ref, words = "", reviews.checked(why) if why.strip() else ""
     if verdict == Verdict.REJECTED:
         ref = records.rejected_ref(view.id, view.epoch)

@@ -13,11 +13,10 @@ from supervisor.core.errors import ConfigError, HostError, NotFound, Refused
 from supervisor.core.landing import EntryState
 from supervisor.core.landing_terms import GeneratedRule
 from supervisor.core.states import TaskState
-from supervisor.daemon import choosing
-from supervisor.daemon.environments import Environments
+from supervisor.daemon import choosing, offers
 from supervisor.host import audit, files
 from supervisor.host.paths import Home, home
-from supervisor.ledger import queries, reviews, rows, store, trains
+from supervisor.ledger import queries, reviews, store, trains
 from supervisor.ledger.queries import TaskView
 from worktrees import merge, restoring, securing
 from worktrees.git import Git
@@ -33,6 +32,8 @@ class Taken:
     commit: str | None
     commands: tuple[str, ...]
     sentence: str
+    notes: tuple[str, ...] = ()
+    """What a person should know of the commits, one line each."""
 
 
 def diff(db: sqlite3.Connection, view: TaskView, *, stat: bool) -> str:
@@ -86,27 +87,33 @@ def seen(db: sqlite3.Connection, view: TaskView) -> tuple[Repository, str]:
     return repository, _tip(repository, view)
 
 
-def seen_at(repository: Repository, view: TaskView) -> str:
-    """The commit of a result of this repository. Raises NotFound when it is gone."""
-    return _tip(repository, view)
+@dataclass(frozen=True, slots=True)
+class How:
+    """What a person said to `take`."""
+
+    only_print: bool = False
+    only: str = ""
+    """No commit but this one."""
+    force: bool = False
+    """Also a result that a person rejected, and the commits of an agent at work."""
+    with_changes: bool = False
+    """Also what an idle agent has not committed."""
 
 
-def take(db: sqlite3.Connection, view: TaskView, where: Path, *, only_print: bool, only: str = "", force: bool = False) -> Taken:
-    """Merge the task's branch into the branch checked out at `where`; with `only`, no commit of it but that one.
+def take(db: sqlite3.Connection, view: TaskView, where: Path, how: How) -> Taken:
+    """Merge the task's commits into the branch checked out at `where`: a result that is done, what a cancelled task left, and what an agent
+    that is idle in its terminal has committed.
 
-    Raises Refused, with nothing changed, when the task has not ended well (its command can still be printed), a person rejected its result
-    (without `force`), `where` is another repository, the branch was cleaned away, the checkout is dirty, or the merge would conflict.
+    Raises Refused, with nothing changed, when the task is unfit (see `offers.refuse_unfit`; the command for one that failed can still be
+    printed), a person rejected its result, `where` is another repository, the branch was cleaned away, the checkout is dirty, or the merge
+    would conflict.
     """
     view = choosing.of_group(db, view)
-    branch = _branch(view)
     if not view.final:
-        raise Refused("cannot take", on=view.id, why=f"it is {view.state}", kept="the checkout", hint=f"nightcrew wait {view.id}")
-    if view.state is not TaskState.DONE and not only_print:
-        why, hint = (
-            f"it is {view.state}: {view.end_cause or view.reason}",
-            f"nightcrew diff {view.id}, then nightcrew take --print {view.id}",
-        )
-        raise Refused("will not take", on=view.id, why=why, kept="the checkout, its branch", hint=hint)
+        offers.refuse_unfit(view, "cannot take", force=how.force)
+    branch = _branch(view)
+    if view.final and not how.only_print:
+        offers.refuse_unfit(view, "cannot take")
     repository = _repository(where)
     if repository.project != view.project:
         owner = queries.run(db, view.run).root
@@ -118,25 +125,26 @@ def take(db: sqlite3.Connection, view: TaskView, where: Path, *, only_print: boo
         )
     if has := _cleaned(db, repository, view, branch):
         return Taken(view.id, merged=True, commit=repository.head, commands=(), sentence=has)
-    if only_print:
-        command = f"git -C {shlex.quote(str(repository.root))} merge {shlex.quote(branch)}"
-        return Taken(view.id, merged=False, commit=None, commands=(command,), sentence="nothing was merged; this is what would do it")
+    offer = offers.offer(db, repository, view, with_changes=how.with_changes)
+    if how.only_print:
+        command = f"git -C {shlex.quote(str(repository.root))} merge {shlex.quote(offer.ref)}"
+        said = "nothing was merged; this is what would do it"
+        return Taken(view.id, merged=False, commit=None, commands=(command,), sentence=said, notes=offer.notes)
     decision = reviews.decision(db, view.id)
-    if decision is not None and decision.rejects(_tip(repository, view)) and not force:
+    if decision is not None and decision.rejects(offer.tip) and not how.force:
         hint = f"nightcrew review {view.id}, or nightcrew take --force {view.id}"
         raise Refused("will not take", on=view.id, why="you rejected it", kept=f"the checkout, {decision.ref}", hint=hint)
     message = f"Merge {view.id}: {view.title.splitlines()[0] if view.title.strip() else view.name}"
-    done = merge.take(repository, branch, message, only=only, generated=_generated(repository))
+    done = merge.take(repository, offer.ref, message, only=how.only or offer.tip, generated=_generated(repository))
     if isinstance(done, merge.ByHand):
-        return Taken(
-            view.id, merged=False, commit=None, commands=done.commands, sentence=f"nothing was merged: {done.why}; run the line above"
-        )
+        said = f"nothing was merged: {done.why}; run the line above"
+        return Taken(view.id, merged=False, commit=None, commands=done.commands, sentence=said, notes=offer.notes)
     if done.commit == repository.head:
         sentence = f"{repository.branch} has everything of {view.id} already"
     else:
-        how = "fast-forward" if done.fast_forward else "a merge commit"
-        sentence = f"{view.id} is in {repository.branch} ({how}, {done.commit[:10]})" + _noted(view, repository, done)
-    return Taken(view.id, merged=True, commit=done.commit, commands=(), sentence=sentence)
+        manner = "fast-forward" if done.fast_forward else "a merge commit"
+        sentence = f"{view.id} is in {repository.branch} ({manner}, {done.commit[:10]})" + _noted(view, repository, done)
+    return Taken(view.id, merged=True, commit=done.commit, commands=(), sentence=sentence, notes=offer.notes)
 
 
 def _generated(repository: Repository) -> tuple[GeneratedRule, ...]:
@@ -167,8 +175,7 @@ def _noted(view: TaskView, repository: Repository, done: merge.Merged) -> str:
 
 
 def _publish(db: sqlite3.Connection, view: TaskView) -> None:
-    row = rows.attempt(db, view.id, view.epoch)
-    made = Environments(Git(home().root / "git")).of(row, rows.launch(db, view.id)) if row is not None else None
+    made = offers.environment(db, view)
     if made is not None and made.private is not None:
         with contextlib.suppress(HostError):  # it ended a moment ago, or the supervisor is doing the same: what is there is shown
             securing.publish(made)

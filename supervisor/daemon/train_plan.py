@@ -10,14 +10,14 @@ from typing import Any
 from agents.kinds import kinds, of_task
 from supervisor.config import plan
 from supervisor.core import train_orders
-from supervisor.core.errors import NotFound, Refused
+from supervisor.core.errors import Refused
 from supervisor.core.landing import Entry, Event, Stage, Train
 from supervisor.core.landing_terms import Method, Terms
 from supervisor.core.reviews import Decision, Verdict
 from supervisor.core.spec import RunSpec, Submission, TaskSpec
-from supervisor.core.states import TaskState
 from supervisor.core.train_orders import ENTRIES_MAX, GATE_KIND, Candidate, Orders
-from supervisor.daemon import choosing, results, submit
+from supervisor.daemon import choosing, offers, submit
+from supervisor.daemon.offers import Offer
 from supervisor.daemon.submit import Workplace
 from supervisor.daemon.train_git import TrainGit
 from supervisor.host import cores
@@ -39,6 +39,7 @@ class Asked:
     width: int | None = None
     repairs: int | None = None
     force: bool = False
+    with_changes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,8 @@ def ready(db: sqlite3.Connection, place: Workplace, into: str | None) -> list[st
 
 
 def planned(db: sqlite3.Connection, views: Sequence[TaskView], place: Workplace, asked: Asked, environ: Mapping[str, str]) -> Planned:
-    """Raises Refused for a result that is not done, was rejected, or belongs elsewhere; NotFound for a branch or a result that is gone."""
+    """Return the train of these results. Raises Refused for a task that is unfit (see `offers.refuse_unfit`), was rejected, or belongs
+    elsewhere; NotFound for a branch or a result that is gone."""
     repository, wanted = place.repository, place.project.land
     views = list({view.id: view for view in (choosing.of_group(db, view) for view in views)}.values())
     branch = asked.into or _current(place)
@@ -104,7 +106,8 @@ def planned(db: sqlite3.Connection, views: Sequence[TaskView], place: Workplace,
     specs = {view.id: rows.launch(db, view.id).spec for view in views}
     decided = reviews.decisions(db, list(specs))
     mended = trains.asked(db, repository.project)
-    entries = [_entry(place, view, specs[view.id], decided.get(view.id), force=asked.force) for view in views]
+    offered = {view.id: _offer(db, place, view, asked) for view in views}
+    entries = [_entry(view, specs[view.id], decided.get(view.id), offered[view.id].tip, force=asked.force) for view in views]
     entries = [replace(entry, repairable=entry.repairable and (entry.task, entry.tip) not in mended) for entry in entries]
     commands, said = train_orders.gates(asked.gates, wanted.gate, [spec.gate_words for spec in specs.values()])
     gate = _gate_task(place, list(specs.values()), gated=bool(commands))
@@ -115,7 +118,8 @@ def planned(db: sqlite3.Connection, views: Sequence[TaskView], place: Workplace,
     repairs = wanted.repairs if asked.repairs is None else asked.repairs
     inside = _in_order(db, views, entries)
     train = Train("", repository.project, branch, base, commands, width, repairs, entries=tuple(inside))
-    return Planned(train, orders, said, tuple(_notes(place, branch)), template)
+    notes = [note for one in offered.values() for note in one.notes]
+    return Planned(train, orders, said, (*notes, *_notes(place, branch)), template)
 
 
 def tried(done: Planned, place: Workplace) -> list[Event]:
@@ -141,15 +145,14 @@ def _rejected(decision: Decision | None, tip: str) -> bool:
     return decision is not None and decision.rejects(tip)
 
 
-def _entry(place: Workplace, view: TaskView, spec: TaskSpec, decision: Decision | None, *, force: bool) -> Entry:
+def _offer(db: sqlite3.Connection, place: Workplace, view: TaskView, asked: Asked) -> Offer:
     if view.project != place.repository.project:
         raise Refused("cannot land", on=view.id, why=f"it does not belong to {place.repository.root}", hint=f"nightcrew status {view.id}")
-    if view.state is not TaskState.DONE:
-        why = f"it is {view.state}" + (f": {view.end_cause or view.reason}" if view.final else "")
-        raise Refused("cannot land", on=view.id, why=why, kept="everything", hint=f"nightcrew {'diff' if view.final else 'wait'} {view.id}")
-    if view.branch is None:
-        raise NotFound("no result of", on=view.id, why="it changed nothing", hint=f"nightcrew status {view.id}")
-    tip = results.seen_at(place.repository, view)
+    offers.refuse_unfit(view, "cannot land", force=asked.force)
+    return offers.offer(db, place.repository, view, with_changes=asked.with_changes)
+
+
+def _entry(view: TaskView, spec: TaskSpec, decision: Decision | None, tip: str, *, force: bool) -> Entry:
     if _rejected(decision, tip) and not force:
         raise Refused("will not land", on=view.id, why="it was rejected", kept="its ref", hint=f"nightcrew review {view.id}, or --force")
     trusted = decision is not None and decision.verdict is Verdict.ACCEPTED and decision.holds(tip)

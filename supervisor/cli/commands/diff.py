@@ -28,14 +28,17 @@ def command(name: str, other: str | None, stat: bool, as_json: bool) -> None:
     nightcrew diff api-1 api-3
     nightcrew diff --stat 1121-k3f9/lint
     """
-    from supervisor.daemon import results
+    from supervisor.daemon import offers, results
 
     where = home()
     view = common.task_named(where, name)
     if other is not None:
         _between(view, common.task_named(where, other), stat=stat, as_json=as_json)
         return
-    text = results.diff(common.ledger(where, view.id), view, stat=stat)
+    db = common.ledger(where, view.id)
+    text, left = results.diff(db, view, stat=stat), offers.of_living(db, view)
+    for line in left:
+        common.say(line)
     if as_json:
         common.print_json(task=view.id, base=view.base_oid, branch=view.branch, diff=_readable(text))
         return

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 @click.option("--method", type=click.Choice([str(one) for one in Method]), help="How a result comes in.")
 @click.option("--repairs", type=click.IntRange(0, 5), help="How often the agent of a result that does not fit mends it; 0: never.")
 @click.option("--width", type=click.IntRange(1, 64), help="Gates that run side by side.")
-@click.option("--force", is_flag=True, help="Also results that were rejected.")
+@click.option("--with-changes", is_flag=True, help="Also what idle agents have not committed.")
+@click.option("--force", is_flag=True, help="Also results that were rejected, and what agents at work have committed by now.")
 @click.option("--dry-run", is_flag=True, help="Say what would merge, what would conflict, and which gates would run.")
 @click.option("-d", "--detach", is_flag=True, help="Return at once; the train goes on.")
 @click.option("--status", "act", flag_value="status", help="Show the train into the branch, or the newest one.")
@@ -83,7 +84,9 @@ def _planned(where: Home, place: Workplace, names: tuple[str, ...], options: dic
     from supervisor.ledger import queries
 
     gates = () if options["no_gate"] else options["gates"] or None
-    asked = train_plan.Asked(options["into"], options["method"], gates, options["width"], options["repairs"], options["force"])
+    asked = train_plan.Asked(
+        options["into"], options["method"], gates, options["width"], options["repairs"], options["force"], options["with_changes"]
+    )
     with contextlib.closing(common.ledger(where)) as db:
         tasks = common.tasks_named(where, names) if names else train_plan.ready(db, place, asked.into)
         if not tasks:

@@ -60,6 +60,10 @@ def command(name: str | None, as_json: bool, **options: Any) -> int:
     if options["at"] and acts != ["verdict"]:
         raise UsageError("--at goes with --accept or --reject", hint="nightcrew review --help")
     if not acts:
+        from supervisor.daemon import offers
+
+        for line in offers.of_living(db, view):
+            common.say(line)
         return _show(_gathered(db, where, view), stat=options["stat"], as_json=as_json)
     said = _act(acts[0], where, db, view, options)
     if as_json:

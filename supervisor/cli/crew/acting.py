@@ -92,8 +92,8 @@ class VerbActs:
 
         with contextlib.closing(common.ledger(self._where, task)) as db:
             view = queries.one(db, task)
-            taken = results.take(db, view, Path(queries.run(db, view.run).root), only_print=False)
-        return "; ".join([taken.sentence, *taken.commands])
+            taken = results.take(db, view, Path(queries.run(db, view.run).root), results.How())
+        return "; ".join([taken.sentence, *taken.commands, *taken.notes])
 
     def start(self, asked: NewTask) -> str:
         """As `nightcrew start --headless`, in the repository around us."""

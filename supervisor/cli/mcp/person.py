@@ -192,14 +192,14 @@ def take(
     commit = str((view.result or {}).get("tip") or "")
     with contextlib.closing(common.ledger(home(), view.id)) as db:
         if not confirm:
-            planned = results.take(db, view, Path(repo), only_print=True)
+            planned = results.take(db, view, Path(repo), results.How(only_print=True))
             shown = data.plain(results.diff(db, view, stat=True))[-4000:]
             return {"merged": False, "confirm": commit, "commands": list(planned.commands), "changes": shown}
         if confirm != commit:
             raise Refused("cannot take", on=view.id, why="confirm is not its last commit", hint="call take without confirm")
         if not isinstance(agreed, AcceptedElicitation) or not agreed.data.merge:
             raise Refused("not taken", on=view.id, why="the person did not agree", kept="the checkout", hint="ask what is wrong with it")
-        taken = results.take(db, view, Path(repo), only_print=False, only=confirm)
+        taken = results.take(db, view, Path(repo), results.How(only=confirm))
     return {"merged": taken.merged, "commit": taken.commit, "commands": list(taken.commands), "said": taken.sentence}
 
 
