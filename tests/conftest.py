@@ -15,6 +15,8 @@ from tests.support import House, make_repository
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--skipped-to", type=Path, help="an empty file, for the ids of what was skipped")
     parser.addoption("--skipped-from", type=Path, metavar="FILE", help="run what is listed there and does not differ for root")
+    parser.addoption("--skipped-beside", type=Path, metavar="FILE", help="with --skipped-from: run also what is listed in both")
+    parser.addoption("--refuse-skips", action="store_true", help="fail when a test is skipped for a reason that is not in ALLOWED_SKIPS")
     parser.addoption("--differs-for-root", action="store_true", help="run what differs for root")
 
 
@@ -28,7 +30,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.skipped_to is not None and not hasattr(config, "workerinput"):
         config.pluginmanager.register(rounds.Skipped(config.option.skipped_to))
     if config.option.skipped_from is not None:
-        config.pluginmanager.register(rounds.what_was_skipped(config.option.skipped_from))
+        config.pluginmanager.register(rounds.what_was_skipped(config.option.skipped_from, config.option.skipped_beside))
+    if config.option.refuse_skips and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(rounds.UnlistedSkips())
     if config.option.differs_for_root:
         config.pluginmanager.register(rounds.what_differs())
 

@@ -113,6 +113,31 @@ NEEDS_ROOT = (
 )
 """Where most of what an ordinary user has to skip is, as patterns of ids: it need not wait until he has skipped it. Also what runs the real
 agents: `make clients` installs them below root's home, which he does not see. What is missing here is run when he has."""
+ALLOWED_SKIPS = {
+    "*make clients*": "real agents and axe-core are 2 GB from other registries: `make clients` brings them, and CI runs it before",
+    "no package index answers": "needs a network",
+    "redis-server is not installed*": "it measures another program, and Debian's package starts a server on this machine",
+    "the extra nightcrew?semantic? is not installed": "an extra that no default installation has",
+    "read-only in a sandbox: test_private_repository proves it": "the variant cannot happen: a confined agent cannot write there",
+    "its repository of its own goes as a whole": "the variant cannot happen: nothing of it is left to be removed",
+    "its repository is the person's where no sandbox works": "about a host without a sandbox",
+    "control groups hold it here": "about a host without control groups",
+    "there is a GPU here": "about a host without a GPU",
+    "this /dev has the usual devices only": "needs hardware",
+    "lanes need two cores": "needs hardware",
+    "one core is all there is": "needs hardware",
+    "* has no such mark": "needs ext4 under the temporary directory",
+    "no huge page on demand here*": "a setting of the kernel",
+    "this kernel shares no time between sessions": "a setting of the kernel",
+    "this kernel forbids it to everybody": "a setting of the kernel",
+    "the queue holds * events here": "a setting of the kernel: more events than a test can make",
+    "this machine has no hierarchies of version 1 that we may write to": "hosts have version 1 or version 2 of control groups",
+    "no hierarchy of version 2, or no setpriv": "hosts have version 1 or version 2 of control groups",
+    "this process may not have as many open files": "a limit of the shell that starts the tests",
+    "about workers": "the last round has none; the ordinary user's has",
+}
+"""Patterns of reasons for which a test may be run by nobody on a Debian where root installs packages, and why. A test that root or the
+ordinary user runs is not skipped."""
 _INHERITED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 
 
@@ -198,6 +223,41 @@ def _place(known: list[object], value: object) -> int:
     return len(known) - 1
 
 
+class UnlistedSkips:
+    """Fails the session when a test was skipped for a reason that `ALLOWED_SKIPS` does not have."""
+
+    def __init__(self) -> None:
+        self._found: list[str] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._note(report)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        self._note(report)
+
+    def _note(self, report: pytest.TestReport | pytest.CollectReport) -> None:
+        if report.skipped and isinstance(report.longrepr, tuple):  # an expected failure has a text there
+            reason = str(report.longrepr[2]).removeprefix("Skipped: ")
+            if not is_allowed_skip(reason):
+                self._found.append(f"{report.nodeid}: {reason}")
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if self._found and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self._found:
+            terminalreporter.section("skipped for a reason that ALLOWED_SKIPS in tests/rounds.py does not have", red=True)
+            for line in self._found:
+                terminalreporter.line(line)
+
+
+def is_allowed_skip(reason: str) -> bool:
+    """Whether a test may be skipped for this reason on a machine that has all that `make test` brings."""
+    return any(fnmatchcase(reason, pattern) for pattern in ALLOWED_SKIPS)
+
+
 class Skipped:
     """Writes the ids of the tests that were skipped, one a line, into a file that is there."""
 
@@ -244,7 +304,9 @@ def what_differs() -> Chosen:
     return Chosen(frozenset(), DIFFERS_FOR_ROOT, NEEDS_ROOT)
 
 
-def what_was_skipped(file: Path) -> Chosen:
-    """What an ordinary user had to skip, by the file that `Skipped` wrote, and `what_differs` has not."""
+def what_was_skipped(user: Path, beside: Path | None = None) -> Chosen:
+    """Return the tests that the ordinary user skipped and that root did not run beside that: those outside `what_differs`, and those that
+    root's own round skipped too. Both files are as `Skipped` writes them."""
     differs = what_differs()
-    return Chosen(frozenset(each for each in file.read_text().splitlines() if not differs.wants(each)))
+    again = frozenset(beside.read_text().splitlines()) if beside is not None else frozenset()
+    return Chosen(frozenset(each for each in user.read_text().splitlines() if each in again or not differs.wants(each)))

@@ -162,3 +162,65 @@ def test_no_example_depends_on_which_modules_a_worker_has_imported() -> None:
 @pytest.mark.skipif(warm.COLD or "PYTEST_XDIST_WORKER" not in os.environ, reason="about workers")
 def test_workers_have_one_process_in_common_that_starts_nightcrew() -> None:
     assert warm._server()._process is None
+
+
+SKIPPING = """
+import pytest
+
+def test_that_runs(): pass
+def test_that_lacks_a_kernel(): pytest.skip("{reason}")
+@pytest.mark.xfail
+def test_that_is_known_to_fail(): raise AssertionError
+"""
+
+
+def test_a_skip_whose_reason_is_not_listed_fails_the_run(tmp_path: Path) -> None:
+    listed = next(iter(rounds.ALLOWED_SKIPS)).replace("*", "x")
+    (tmp_path / "test_it.py").write_text(SKIPPING.format(reason=listed))
+    assert "1 passed, 1 skipped, 1 xfailed" in (said := pytest_in(tmp_path, "--refuse-skips")) and "ALLOWED_SKIPS" not in said
+    (tmp_path / "test_it.py").write_text(SKIPPING.format(reason="the moon is full"))
+    assert "ALLOWED_SKIPS" in (said := pytest_in(tmp_path, "--refuse-skips")) and "test_that_lacks_a_kernel: the moon is full" in said
+    assert "ALLOWED_SKIPS" not in pytest_in(tmp_path)
+    assert rounds.is_allowed_skip("the extra nightcrew[semantic] is not installed")
+
+
+def test_an_unlisted_skip_is_an_exit_status_of_one_also_with_workers(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(SKIPPING.format(reason="the moon is full"))
+    (tmp_path / "test_module.py").write_text('import pytest\npytest.skip("of a module", allow_module_level=True)\n')
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "tests.conftest", "--rootdir", str(tmp_path), "-q"]
+    env = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
+    codes = [
+        subprocess.run([*command, *more], cwd=tmp_path, env=env, capture_output=True, check=False).returncode
+        for more in ([], ["--refuse-skips"], ["--refuse-skips", "-n", "1"])
+    ]
+    assert codes == [0, 1, 1]
+    assert "of a module" in pytest_in(tmp_path, "--refuse-skips")
+
+
+def test_what_both_users_skipped_is_left_to_the_last_round(tmp_path: Path) -> None:
+    user, beside = tmp_path / "user", tmp_path / "beside"
+    both, only_user, elsewhere = (
+        "tests/host/sandbox/test_a.py::test_both",
+        "tests/host/sandbox/test_a.py::test_user",
+        "tests/core/test_b.py::test_c",
+    )
+    user.write_text(f"{both}\n{only_user}\n{elsewhere}\n")
+    beside.write_text(f"{both}\n")
+    chosen = rounds.what_was_skipped(user, beside)
+    assert [name for name in (both, only_user, elsewhere) if chosen.wants(name)] == [both, elsewhere]
+
+
+def test_every_allowed_skip_is_one_that_a_test_names() -> None:
+    sources = [file.read_text() for file in (ROOT / "tests").rglob("*.py") if file.name != "rounds.py"]
+    literal = {pattern: max(re.split(r"[*?]", pattern), key=len) for pattern in rounds.ALLOWED_SKIPS}
+    assert [pattern for pattern, text in literal.items() if not any(text in source for source in sources)] == []
+
+
+def test_no_whole_file_of_tests_is_skipped_where_nobody_notices() -> None:
+    """With workers, the skip of a module reaches no round."""
+    found = [
+        str(file)
+        for file in (ROOT / "tests").rglob("*.py")
+        if re.search(r"^\S*\bimportorskip\(|allow_module_level=", file.read_text(), re.M)
+    ]
+    assert [name for name in found if not name.endswith("test_rounds.py")] == []

@@ -3,7 +3,8 @@
 #
 # Silent and instant when nothing is to do. What is missing is installed (by apt-get, as root or with password-less sudo) or
 # else named in one line, with exit status 2. PYTHON=/path/to/python3 chooses another interpreter than the one on PATH.
-# With --tests it installs, where it may, what some tests look at besides; they are skipped without.
+# With --tests it also installs, where it may, what some tests need besides (Chromium, bubblewrap and others). Without them those tests are
+# skipped; where it may install, such a skip fails the run (tools/test.sh).
 set -eu
 CDPATH='' cd -- "$(dirname -- "$0")/.."
 unset PYTHONPATH PYTHONHOME VIRTUAL_ENV # another project's modules must not get into ours
@@ -85,15 +86,18 @@ provide_tools() {
 
 # Debian's names of what some tests need and is not there, one a line.
 missing_for_tests() {
-    for need in bwrap:bubblewrap mkfs.xfs:xfsprogs fish:fish zsh:zsh cron:cron strace:strace ip:iproute2; do
-        PATH="$PATH:/usr/sbin:/sbin" command -v "${need%%:*}" >/dev/null || echo "${need#*:}"
+    for need in bwrap:bubblewrap mkfs.xfs:xfsprogs fish:fish zsh:zsh cron:cron strace:strace ip:iproute2 cc:gcc systemd-analyze:systemd; do
+        has "${need%%:*}" || echo "${need#*:}"
     done
+    [ -e /usr/include/stdio.h ] || echo libc6-dev
+    has chromium || has chromium-browser || has google-chrome || echo chromium
 }
+has() { PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null; }
 
 provide_for_tests() {
-    needed=$(missing_for_tests)
-    # shellcheck disable=SC2086 # one word a package
-    [ -z "$needed" ] || apt_install $needed || true
+    for package in $(missing_for_tests); do # one by one: a package that this release does not have keeps none of the others away
+        apt_install "$package" || true
+    done
     needed=$(missing_for_tests | tr '\n' ' ')
     [ -z "$needed" ] || say "some tests are skipped without ${needed% }"
 }

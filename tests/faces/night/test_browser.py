@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from playwright import sync_api as playwright
 
 from supervisor.faces.night import html
 from tests.faces.browsing import DESK, NEEDS_CHROMIUM, Opened
 from tests.faces.night.kit import sample, with_texts
 from tests.faces.report.kit import HOSTILE
 
-playwright = pytest.importorskip("playwright.sync_api", reason="the browser tests need playwright")
 pytestmark = NEEDS_CHROMIUM
 PHONE = (390, 844)
 

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from playwright import sync_api as playwright
 
 from supervisor.faces.report import html
 from tests.faces.browsing import DESK, NEEDS_CHROMIUM, PHONE, Opened
 from tests.faces.report.kit import HOSTILE, NAMES, analysis, hostile, perspective, ready, sample, summary
 from tests.support import wait_until
 
-playwright = pytest.importorskip("playwright.sync_api", reason="the browser tests need playwright")
 pytestmark = NEEDS_CHROMIUM
 
 Open = Callable[..., Opened]

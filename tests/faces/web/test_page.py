@@ -7,15 +7,12 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from supervisor.daemon import protocol
 from tests.faces.browsing import NEEDS_CHROMIUM, PHONE, Opened
 from tests.faces.web.axe import NEEDS_AXE, serious
 from tests.faces.web.conftest import HOSTILE, NAME, Served
 from tests.support import House, git, wait_until
 
-pytest.importorskip("playwright.sync_api", reason="the browser tests need playwright")
 pytestmark = NEEDS_CHROMIUM
 
 Visit = Callable[..., Opened]

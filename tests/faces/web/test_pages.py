@@ -19,7 +19,6 @@ from tests.faces.web.filled import GROUP, RUN, fill
 from tests.ledger.kit import submit
 from tests.support import House, make_repository, wait_until
 
-pytest.importorskip("playwright.sync_api", reason="the browser tests need playwright")
 pytestmark = NEEDS_CHROMIUM
 
 Visit = Callable[..., Opened]

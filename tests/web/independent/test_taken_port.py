@@ -15,7 +15,6 @@ from tests.cli.api.kit import Served
 from tests.faces.browsing import CHROMIUM, NEEDS_CHROMIUM
 from tests.support import wait_until
 
-pytest.importorskip("playwright.sync_api", reason="the browser tests need playwright")
 pytestmark = NEEDS_CHROMIUM
 
 
