@@ -12,6 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from supervisor.core import leases
 from supervisor.core.errors import BudgetSpent, Refused
 from supervisor.core.spec import TaskSpec
 from supervisor.core.states import TaskClass
@@ -64,6 +65,8 @@ def child(parent: Parent, asked: TaskSpec, given: Collection[str]) -> TaskSpec:
     if asked.retries > RETRIES_MAX:
         raise _no(asked, f"retries is at most {RETRIES_MAX}")
     network = _network(parent, asked, given)
+    if why := leases.why_not(asked.paths, parent.spec.paths):
+        raise _no(asked, f"of its paths {why}")
     changes: dict[str, Any] = {name: getattr(parent.spec, name) for name in _OURS}
     changes |= {name: _capped(asked, name, getattr(parent.spec, name)) for name in _CAPS}
     made = replace(

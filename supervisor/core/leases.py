@@ -9,12 +9,32 @@ from enum import StrEnum
 from typing import Any
 
 from supervisor.core.errors import one_line
-from supervisor.core.path_globs import covers, overlap
+from supervisor.core.path_globs import covers, names_top, overlap, wildcards
 
 SAID = "which has an exclusive lease on"
 """In every word about a write that is another's: who reads what an agent prints knows it by that."""
 GLOBS_MAX = 64
 """Patterns that a task has, or that an attempt holds, at once."""
+WILDCARDS_MAX = 8
+"""Wildcards of a pattern that an agent gives."""
+PROJECT_MAX = 2048
+"""Leases that are held in a project at once."""
+WAITS_MAX = 8
+"""Requests for leases of one attempt that wait at once."""
+HOLDS_S = 1800.0
+"""Seconds for which a lease that an agent took keeps other tasks from starting."""
+
+
+def why_not(globs: Iterable[str], given: Collection[str]) -> str:
+    """Return why an agent may not have these normal forms to itself; empty if it may. `given`: the `paths` that its plan gives its task."""
+    for glob in globs:
+        if glob in given:
+            continue
+        if wildcards(glob) > WILDCARDS_MAX:
+            return f"{one_line(glob)[:100]} has more than {WILDCARDS_MAX} wildcards"
+        if not names_top(glob):
+            return f"{one_line(glob)[:100]} may cover the whole project: begin with the name of a file or directory, as src/**"
+    return ""
 
 
 class Mode(StrEnum):

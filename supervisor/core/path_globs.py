@@ -10,8 +10,9 @@ a directory needs a mark behind it (`src/`, `src/**`), see `names_files`.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
-from fnmatch import fnmatchcase
+import re
+from collections.abc import Callable, Sequence
+from fnmatch import translate
 from itertools import takewhile
 
 GLOB_MAX = 512
@@ -49,22 +50,36 @@ def _fewer_stars(part: str) -> str:
     return part
 
 
+def wildcards(glob: str) -> int:
+    """How many wildcards a normal form has; each costs time in every comparison."""
+    return sum(glob.count(char) for char in "*?[") - glob.count(_MANY)
+
+
 @functools.lru_cache(maxsize=4096)
-def _parts(glob: str) -> tuple[str, ...]:
-    """Of a normal form, with what is below it."""
-    return (*(part for part in glob.split("/") if glob != _MANY), _MANY)
+def _head(glob: str) -> tuple[str, ...]:
+    """The parts of a normal form before its first `**`. Each form ends in one, since it covers what is below it."""
+    return tuple(takewhile(lambda part: part != _MANY, glob.split("/")))
 
 
 @functools.lru_cache(maxsize=65536)
 def overlap(one: str, other: str) -> bool:
     """Whether a path may be covered by both, of two normal forms. False is certain; True may be wrong where two parts with wildcards begin
-    and end alike (`a*b`, `a?b`)."""
-    return _meet(_parts(one), _parts(other))
+    and end alike (`a*b`, `a?b`).
+
+    Only the parts before the first `**` of either decide: what comes after them in one form can follow, in one path, what comes after them
+    in the other, since a `**` takes in whatever the other form needs. So a comparison looks at no more than PARTS_MAX pairs of parts.
+    """
+    return all(map(_alike, _head(one), _head(other)))
 
 
 def covers(glob: str, path: str) -> bool:
     """Whether a normal form covers a path from the root."""
-    return _meet(_parts(glob), tuple(path.split("/")), literal=True)
+    return _matches((*glob.split("/"), _MANY), path.split("/"))
+
+
+def names_top(glob: str) -> bool:
+    """Whether a normal form begins with the name of a file or directory, so that it covers no more than that."""
+    return _WILD.isdisjoint(glob.partition("/")[0])
 
 
 def is_below(glob: str) -> bool:
@@ -75,52 +90,66 @@ def is_below(glob: str) -> bool:
 def names_files(glob: str) -> Callable[[str], bool]:
     """Whether a pattern, as it was written, names a file: its own match, or what is below it if it `is_below`. Raises ValueError."""
     form = normalised(glob)
-    parts = _parts(form) if is_below(glob) else tuple(form.split("/"))
-    return lambda path: _meet(parts, tuple(path.split("/")), literal=True)
+    parts = (*form.split("/"), *([_MANY] if is_below(glob) else []))
+    return lambda path: _matches(parts, path.split("/"))
 
 
-def _meet(one: Sequence[str], other: Sequence[str], *, literal: bool = False) -> bool:
-    """Whether both match one path. `literal`: the other one is that path. Each pair of parts is looked at once."""
-    reached = {0}  # how many parts of the other one may be over when this many parts of the one are
-    for part in one:
-        nexts: set[int] = set()
-        for at in _over(reached, other, literal=literal):
-            if part == _MANY:
-                nexts.update(range(at, len(other) + 1))
-            elif at < len(other):
-                if not literal and other[at] == _MANY:
-                    nexts.add(at)
-                elif _same(part, other[at], literal=literal):
-                    nexts.add(at + 1)
-        reached = nexts
-        if not reached:
-            return False
-    return len(other) in _over(reached, other, literal=literal)
+def _matches(parts: Sequence[str], path: Sequence[str]) -> bool:
+    """Whether the parts match the whole path. The parts between two `**` are taken where they come first, as any later place leaves less
+    of the path; so each pair of a part and a name is looked at once for each part at most."""
+    first, *middle = _runs(parts)
+    if not _fits(first, path, 0):
+        return False
+    if not middle:
+        return len(path) == len(first)
+    at, last = len(first), middle.pop()
+    end = len(path) - len(last)
+    for run in middle:
+        at = next((place for place in range(at, end - len(run) + 1) if _fits(run, path, place)), end) + len(run)
+    return at <= end and _fits(last, path, end)
 
 
-def _over(reached: Iterable[int], other: Sequence[str], *, literal: bool) -> set[int]:
-    """A `**` may also stand for nothing."""
-    found = set(reached)
-    for at in sorted(reached):
-        while not literal and at < len(other) and other[at] == _MANY:
-            at += 1
-            found.add(at)
-    return found
+def _runs(parts: Sequence[str]) -> list[list[str]]:
+    """What is between the `**`."""
+    runs: list[list[str]] = [[]]
+    for part in parts:
+        if part == _MANY:
+            runs.append([])
+        else:
+            runs[-1].append(part)
+    return runs
 
 
-def _same(one: str, other: str, *, literal: bool) -> bool:
+def _fits(run: Sequence[str], path: Sequence[str], at: int) -> bool:
+    return at + len(run) <= len(path) and all(_is_name(part, path[at + number]) for number, part in enumerate(run))
+
+
+def _is_name(part: str, name: str) -> bool:
+    found = _wild(part)
+    return part == name if found is None else found(name) is not None
+
+
+@functools.lru_cache(maxsize=4096)
+def _wild(part: str) -> Callable[[str], re.Match[str] | None] | None:
+    """The matcher of a part with wildcards; None for a name."""
+    return None if _WILD.isdisjoint(part) else re.compile(translate(part)).match
+
+
+@functools.lru_cache(maxsize=4096)
+def _ends(part: str) -> tuple[str, str]:
+    """What is before the first wildcard of a part, and after its last."""
+    head, tail = ("".join(takewhile(lambda char: char not in _WILD, text)) for text in (part, reversed(part)))
+    return head, tail[::-1]
+
+
+def _alike(one: str, other: str) -> bool:
     """Whether two parts may match one name."""
-    if literal or _WILD.isdisjoint(other):
-        return fnmatchcase(other, one)
-    if _WILD.isdisjoint(one):
-        return fnmatchcase(one, other)
-    return all(_begin_alike(*ends) for ends in ((_head(one), _head(other)), (_head(one[::-1]), _head(other[::-1]))))
-
-
-def _head(part: str) -> str:
-    """What is before its first wildcard."""
-    return "".join(takewhile(lambda char: char not in _WILD, part))
-
-
-def _begin_alike(one: str, other: str) -> bool:
-    return one.startswith(other) or other.startswith(one)
+    if one == other:
+        return True
+    wild = [not _WILD.isdisjoint(part) for part in (one, other)]
+    if not any(wild):
+        return False
+    (head, tail), (its_head, its_tail) = _ends(one), _ends(other)
+    if not (head.startswith(its_head) or its_head.startswith(head)) or not (tail.endswith(its_tail) or its_tail.endswith(tail)):
+        return False
+    return all(wild) or "*" in (one, other) or (_is_name(one, other) if wild[0] else _is_name(other, one))

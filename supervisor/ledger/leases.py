@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Callable, Collection, Iterable
 
 from supervisor.core.errors import StaleEpoch
-from supervisor.core.leases import Beside, Lease, Mode, Wanted
+from supervisor.core.leases import HOLDS_S, Beside, Lease, Mode, Wanted
 from supervisor.core.notes import LeaseRule
 from supervisor.core.path_globs import overlap
 from supervisor.core.records import attempt_name
@@ -22,6 +22,8 @@ TTL_S = 600.0
 """How long a lease lasts that nobody renews: longer than a supervisor is away when it is replaced."""
 KEPT = 256
 """Ended leases of a task that are remembered."""
+TAKEN_BACK = "a person ended it"
+"""Begins why a lease ended that a person took from its holder."""
 _SINCE = 6
 """The schema that brought the table: a reader may meet a ledger that no newer supervisor has opened yet."""
 
@@ -74,8 +76,8 @@ class Leases:
         """An agent may take and give back a thousand times a second. The newest row stays: the next fence is greater than all."""
         self._desk.db.execute(
             """DELETE FROM lease WHERE fence IN
-               (SELECT fence FROM lease WHERE task = ? AND ended IS NOT NULL ORDER BY fence DESC LIMIT -1 OFFSET ?)""",
-            (task, KEPT),
+               (SELECT fence FROM lease WHERE task = ? AND ended IS NOT NULL AND substr(why, 1, ?) <> ? ORDER BY fence DESC LIMIT -1 OFFSET ?)""",
+            (task, len(TAKEN_BACK), TAKEN_BACK, KEPT),
         )
 
     def end(self, fences: Collection[int], why: str, note: str = "") -> list[Lease]:
@@ -104,11 +106,19 @@ class Leases:
         return _leases(self._desk.db, "WHERE ended IS NULL ORDER BY fence")
 
     def globs(self, task: str, epoch: int) -> tuple[str, ...]:
-        """What an attempt holds beside the paths of its task, each pattern once."""
+        """What an attempt took in the last HOLDS_S seconds beside the paths of its task, each pattern once."""
         found = self._desk.db.execute(
-            """SELECT DISTINCT glob FROM lease WHERE task = ? AND epoch = ? AND ended IS NULL AND glob NOT IN
+            """SELECT DISTINCT glob FROM lease WHERE task = ? AND epoch = ? AND ended IS NULL AND acquired > ? AND glob NOT IN
                (SELECT value FROM json_each((SELECT coalesce(json_extract(spec, '$.paths'), '[]') FROM task WHERE id = ?)))""",
-            (task, epoch, task),
+            (task, epoch, self._desk.wall() - HOLDS_S, task),
+        )
+        return tuple(str(glob) for (glob,) in found)
+
+    def taken_back(self, task: str, epoch: int) -> tuple[str, ...]:
+        """The patterns that a person took from an attempt."""
+        found = self._desk.db.execute(
+            "SELECT DISTINCT glob FROM lease WHERE task = ? AND epoch = ? AND ended IS NOT NULL AND substr(why, 1, ?) = ?",
+            (task, epoch, len(TAKEN_BACK), TAKEN_BACK),
         )
         return tuple(str(glob) for (glob,) in found)
 

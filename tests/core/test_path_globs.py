@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from supervisor.core.path_globs import covers, names_files, normalised, overlap
+from tests.core.effort import steps
 from tests.rounds import examples
 
 NAMES = ("a", "b", "ab", "x.py")
@@ -85,6 +86,25 @@ def test_a_hostile_pattern_is_refused(glob: str) -> None:
 )
 def test_which_files_a_pattern_names(glob: str, named: list[str]) -> None:
     assert [path for path in ("a.lock", "src/a.lock", "src/b/a.lock") if names_files(glob)(path)] == named
+
+
+def test_comparing_what_two_agents_may_hold_costs_little() -> None:
+    """64 patterns each, of the hardest kinds that are taken: 22 s once. A comparison looks at no more than 32 pairs of parts."""
+    kinds = (
+        [["**", f"a*{number}*b", "**", "*a*"] * 2 for number in range(64)],
+        [["*", "*", "*", "*", "*", "*", "*", "*", f"x{number}"] for number in range(64)],
+        [["a"] * 31 + [f"{number}"] for number in range(64)],
+    )
+    lists = [[normalised("/".join(parts)) for parts in kind] for kind in kinds]
+    for some, others in itertools.product(lists, repeat=2):
+        overlap.cache_clear()
+        assert steps(lambda some=some, others=others: [overlap(one, other) for one in some for other in others]) < 64 * 64 * 32 * 40  # type: ignore[misc]
+
+
+def test_a_long_path_costs_little() -> None:
+    path = "/".join(["a"] * 2047 + ["c"])
+    for glob in ("**/" + "a/" * 30 + "b", "a/**/" * 15 + "b"):
+        assert steps(lambda glob=glob: covers(normalised(glob), path)) < 2048 * 32 * 60  # type: ignore[misc]
 
 
 def test_the_worst_patterns_that_are_taken_cost_little() -> None:

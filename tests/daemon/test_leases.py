@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,42 @@ def test_a_day_of_leases(house: House, tmp_path: Path, client: Path) -> None:
     house.ok("kill", "api")
     runs(house, "next")
     assert [one["glob"] for one in ask(house, "next", "ls")["leases"]] == ["src"]
+
+
+def test_an_agent_takes_no_whole_project_and_of_parallel_requests_one_gets_it(house: House) -> None:
+    house.start_daemon()
+    house.ok("add", "--id", "a", FOREVER)
+    house.ok("add", "--id", "wide", "--paths", "**/*.md", "--kind", "shell", FOREVER)
+    runs(house, "a")
+    runs(house, "wide")
+    for glob in ("**", "*", "**/*.py", "[!.]*", "src/" + "*/" * 9):
+        for mode in ("exclusive", "shared"):
+            with pytest.raises(Refused, match="may cover the whole project|more than 8 wildcards"):
+                ask(house, "a", "take", globs=["doc", glob], mode=mode)
+    assert ask(house, "wide", "take", globs=["**/*.md"])["leases"], "its plan says so"
+    house.ok("kill", "wide")
+    names = [f"t{number}" for number in range(5)]
+    for name in names:
+        house.ok("add", "--id", name, FOREVER)
+        runs(house, name)
+    with ThreadPoolExecutor(20) as crowd:
+        asked = list(crowd.map(lambda number: attempt(house, names[number % 5]), range(40)))
+    assert len({one["task"] for one in asked if one}) == 1 and [one for one in asked if not one]
+    (held,) = ask(house, "a", "ls")["leases"]
+    shown = house.ok("mem", "leases")
+    assert shown.split()[:2] == [str(held["fence"]), "src"]
+    assert house.ok("mem", "leases", "--end", str(held["fence"]), "--why", "mine") == f"{held['task']} no longer has src\n"
+    with pytest.raises(Refused, match="a person took it from this task"):
+        ask(house, held["task"].partition("/")[2], "take", globs=["src/x"])
+    assert ask(house, "a", "take", globs=["src"])["leases"]
+
+
+def attempt(house: House, name: str) -> dict[str, Any]:
+    """The lease on src that an agent gets; nothing when another has it."""
+    try:
+        return dict(ask(house, name, "take", globs=["src"])["leases"][0])
+    except Refused:
+        return {}
 
 
 def test_strict_denies_and_a_supervisor_that_was_killed_forgets_no_lease(house: House, tmp_path: Path, client: Path) -> None:

@@ -47,13 +47,23 @@ def wait(glob: str, timeout: float | None, since: int | None, as_json: bool) -> 
 
 
 @click.command()
+@click.option("--end", "fences", type=click.IntRange(min=1), multiple=True, help="Take this lease from its holder, by its number.")
+@click.option("--why", default="", help="Why, for the history of its holder.")
 @common.json_option
-def leases(as_json: bool) -> None:
-    """List who has which files to itself, and until when.
+def leases(fences: tuple[int, ...], why: str, as_json: bool) -> None:
+    """List who has which files to itself, and until when; or take a lease from its holder, who does not get it again.
 
     \b
     nightcrew mem leases
+    nightcrew mem leases --end 7 --why 'the others wait for it'
     """
+    if fences:
+        ended = door.ask("lease", "release", {"fences": list(fences), "why": why or "by nightcrew mem leases"})
+        if as_json:
+            common.print_json(**ended)
+        for one in [] if as_json else ended["released"]:
+            click.echo(one_line(f"{one['task']} no longer has {one['glob']}"))
+        return
     found = door.ask("lease", "ls", {})
     if as_json:
         common.print_json(**found)

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from supervisor.core.errors import NightcrewError, Refused, UsageError
+from supervisor.core.errors import NightcrewError, Refused, UsageError, one_line
 from supervisor.core.events import CancelAsked
 from supervisor.core.mapping import Key
 from supervisor.core.spec import TaskSpec
@@ -112,8 +112,7 @@ class MapDesk:
             "kept": lambda one: one.kept(key, args),
         }
         if args.get("op") == "stop":
-            await self._end(name, key[0].partition("/")[0], str(args.get("why"))[:1000] or "a worker could not begin", merge=False)
-            return {"over": True}
+            return await self._stop(key, name, one_line(str(args.get("why")))[:1000] or "a worker could not begin")
         op = ops.get(str(args.get("op")))
         if op is None:
             raise UsageError("not a request", on="op", why=f"it is one of {', '.join(ops)}")
@@ -121,6 +120,14 @@ class MapDesk:
         if not left:
             self._wake.set()
         return answer
+
+    async def _stop(self, key: Key, name: str, why: str) -> dict[str, Any]:
+        """The attempt leaves; its map ends for it where `OpenMap.stop` says so, and where it works for this map now."""
+        run = key[0].partition("/")[0]
+        living = [(task, found.epoch) for task, found in self._loop.crew.living.items() if task.startswith(f"{run}/")]
+        if await self._run(name, lambda one: one.run == run and one.stop(key, why, living)):
+            await self._end(name, run, why, merge=False)
+        return {"over": True}
 
     def _asked(self, one: OpenMap, key: Key, op: Callable[[OpenMap], dict[str, Any]]) -> tuple[dict[str, Any], int]:
         run = key[0].partition("/")[0]
@@ -178,7 +185,8 @@ class MapDesk:
             if run or not self._opening.locked():  # who opens a map of which nothing is left ends it, with what it merges
                 await self._end(name, run, "")
         elif run and not keys and not self._lives(run):
-            await self._end(name, run, "its workers have ended; the same command again goes on")
+            why = await self._run(name, lambda one: next(iter(one.stops.values()), ""))
+            await self._end(name, run, why or "its workers have ended; the same command again goes on")
 
     async def _look_at(self, name: str, key: Key) -> None:
         """Settle the shard of an attempt, or of an agent's task, that has ended."""

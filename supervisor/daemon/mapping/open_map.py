@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 from array import array
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from supervisor.core.errors import Refused, one_line
 from supervisor.core.mapping import Board, Judged, Key, Lease, Spent
 from supervisor.daemon.mapping import agents, book, output, shards
 from supervisor.host.paths import Home
@@ -35,6 +36,10 @@ class OpenMap:
         if not self.path.exists():
             book.connect_readonly(self.path)  # says what is missing
         self.db = book.connect(self.path)
+        self.stops: dict[Key, str] = {}
+        """Why attempts said that no worker could do any item."""
+        self.proven = False
+        """An item was done since its workers were started."""
         self._load(now)
 
     def close(self) -> None:
@@ -85,7 +90,8 @@ class OpenMap:
         """Its workers are the tasks of `run`."""
         with book.transaction(self.db, self.path):
             book.set_about(self.db, run=run, state="running")
-        self.about = book.about(self.db)
+        self.about, self.proven = book.about(self.db), False
+        self.stops.clear()
 
     def waiting(self) -> dict[int, str]:
         """The items that nobody has, by position, in the order in which they are given out."""
@@ -123,12 +129,13 @@ class OpenMap:
     def next(self, key: Key, args: dict[str, Any], now: float) -> dict[str, Any]:
         """What the verb `map` answers to `next`: `items` and their `shard`; `wait_s`; or `over`."""
         lease = self.board.leases.get(key)
+        self.stops.pop(key, None)  # it goes on, so it did not say so itself
         if lease is None or lease.number == _number(args.get("done")):
             lease = self._settle_and_give(key, lease, args, now)
         if lease is None:
             return {"over": True} if self.board.may_leave() else {"wait_s": 0.5}
         lease.heard = now
-        what = {"what": json.loads(self.about["what"]), "kept": self._kept(key[0])} if args.get("first") else {}
+        what = {"what": json.loads(self.about["what"])} if args.get("first") else {}
         return {"shard": lease.number, "items": self._items(lease.positions), **what}
 
     def _settle_and_give(self, key: Key, lease: Lease | None, args: dict[str, Any], now: float) -> Lease | None:
@@ -145,6 +152,7 @@ class OpenMap:
 
     def beat(self, key: Key, args: dict[str, Any], now: float) -> dict[str, Any]:
         """What it answers to `beat`: `keep`, how many items of its shard the worker has still."""
+        self.stops.pop(key, None)
         keep = self.board.beat(key, _number(args.get("shard")), _number(args.get("at")), now)
         if self.board.changed:
             with book.transaction(self.db, self.path):
@@ -152,14 +160,38 @@ class OpenMap:
         return {"keep": keep}
 
     def keep(self, key: Key, args: dict[str, Any]) -> dict[str, Any]:
-        """What it answers to `keep`: `data` will be there for the next attempt of the same task; `as` a name, for who asks for that."""
+        """Keep `data` for whoever works on the group of items that the attempt has; what was kept of it before goes. `as`: `group N`."""
+        name = self._group(key, args)
         with book.transaction(self.db, self.path):
-            self.db.execute("INSERT OR REPLACE INTO kept VALUES (?, ?)", (_kept_as(key, args), json.dumps(args.get("data"))))
+            self.db.execute("INSERT OR REPLACE INTO kept VALUES (?, ?)", (name, json.dumps(args.get("data"))))
         return {}
 
     def kept(self, key: Key, args: dict[str, Any]) -> dict[str, Any]:
-        """What it answers to `kept`: what was kept `as` that name last, by whomever; null when nothing was."""
-        return {"kept": self._kept(_kept_as(key, args))}
+        """Return what was kept of the attempt's group last, by any worker; null when nothing was."""
+        row = self.db.execute("SELECT data FROM kept WHERE task = ?", (self._group(key, args),)).fetchone()
+        return {"kept": json.loads(row["data"]) if row is not None else None}
+
+    def _group(self, key: Key, args: dict[str, Any]) -> str:
+        """Return the name under which the attempt may keep something: one a group, so a map keeps no more than a request for each. Raises
+        Refused for any other, and in a map that is not asked for in batches: its workers run what the items say."""
+        lease, batches = self.board.leases.get(key), "group" in json.loads(self.about["what"])
+        group = self.board.groups.get(lease.positions[0]) if batches and lease is not None and lease.positions else None
+        name = f"group {group}"
+        if group is None or args.get("as") != name:
+            why = f"it has {name}" if group is not None else "it has no items that are asked for in batches"
+            raise Refused("nothing is kept for", on=one_line(str(args.get("as")))[:100], why=why, kept="what was kept before")
+        return name
+
+    def stop(self, key: Key, why: str, living: Collection[Key]) -> bool:
+        """Note that an attempt says that no worker could do any item; return whether the map ends for it.
+
+        The workers of a map with `--prompt` are believed: nothing of an item is run there. In any other an item could have said so. There
+        the map ends once all workers that live say so, and no item was done since they were started.
+        """
+        self.stops[key] = why
+        if json.loads(self.about["what"])["executor"] == "prompt":
+            return True
+        return not self.proven and all(one in self.stops for one in living)
 
     @property
     def most_workers(self) -> int:
@@ -168,10 +200,6 @@ class OpenMap:
         if not board.groups or not board.waiting:
             return board.left
         return len({board.groups[position] for position in board.waiting})
-
-    def _kept(self, name: str) -> Any:
-        row = self.db.execute("SELECT data FROM kept WHERE task = ?", (name,)).fetchone()
-        return json.loads(row["data"]) if row is not None else None
 
     def gone(self, key: Key, cause: str, *, charged: bool) -> None:
         """Its attempt has ended: what it wrote counts, the rest waits again. `charged`: it died, maybe of the item that it was at."""
@@ -206,6 +234,7 @@ class OpenMap:
 
     def _note(self, judged: Sequence[Judged]) -> None:
         for one in judged:
+            self.proven |= one.state == "done"
             if one.state != "waiting":
                 self.counts[one.state] += 1
                 self.counts["waiting"] -= 1
@@ -264,8 +293,3 @@ def groups_of(what: Mapping[str, Any], count: int) -> dict[int, int]:
     if size := int(what.get("group", 0)):
         return {position: position // size for position in range(count)}
     return {position: number for number, group in enumerate(what.get("groups") or ()) for position in group["items"]}
-
-
-def _kept_as(key: Key, args: Mapping[str, Any]) -> str:
-    """A name that a worker chose is no task's."""
-    return f"as {str(args['as'])[:100]}" if "as" in args else key[0]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from supervisor.core import leases
-from supervisor.core.errors import NotFound, UsageError
+from supervisor.core.errors import NotFound, Refused, UsageError
 from supervisor.core.leases import GLOBS_MAX, Lease, Mode
 from supervisor.core.path_globs import normalised
 from supervisor.core.units import rfc3339
@@ -43,7 +43,7 @@ def asker(loop: Loop, task: str, epoch: int) -> Asker:
             parent = loop.ledger.launch_row(parent).spec.parent
         except KeyError:
             break
-    return Asker(row.project, task, epoch, tuple(kin))
+    return Asker(row.project, task, epoch, tuple(kin), row.spec.paths)
 
 
 async def of_agent(loop: Loop, home: Home, desk: LeaseDesk, key: tuple[str, int], args: Args) -> dict[str, Any]:
@@ -88,6 +88,8 @@ async def _take(desk: LeaseDesk, who: Asker, args: Args) -> dict[str, Any]:
     mode = args.get("mode", "exclusive")
     if not globs or mode not in (*Mode,):
         raise UsageError("not a request", on="globs" if not globs else "mode", why="at least one pattern, and shared or exclusive")
+    if why := leases.why_not(globs, who.given):
+        raise Refused("not given", on=who.task, why=why, kept="what it holds already")
     ttl_s = _number(args, "ttl", 1.0, TTL_MAX_S) if args.get("ttl") is not None else None
     given = await desk.take(who, globs, Mode(mode), _number(args, "wait_s", 0.0, WAIT_MAX_S), ttl_s)
     return {"leases": [shape(lease) for lease in given]}

@@ -17,14 +17,15 @@ from supervisor.core import leases
 from supervisor.core.crew import Crew
 from supervisor.core.errors import Refused, one_line
 from supervisor.core.events import Event, LeasesChanged
-from supervisor.core.leases import GLOBS_MAX, Lease, Mode, Wanted
+from supervisor.core.leases import GLOBS_MAX, HOLDS_S, PROJECT_MAX, WAITS_MAX, Lease, Mode, Wanted
 from supervisor.core.notes import LeaseRule
+from supervisor.core.path_globs import overlap
 from supervisor.core.records import attempt_name
 from supervisor.core.units import rfc3339
 from supervisor.core.wait_graph import WaitKind
 from supervisor.daemon.wakeups import was_set
 from supervisor.host.clock import Clock
-from supervisor.ledger.leases import TTL_S, Leases
+from supervisor.ledger.leases import TAKEN_BACK, TTL_S, Leases
 
 RENEW_S = 60.0
 """Between two renewals; also of the look for leases of attempts that do not live."""
@@ -58,6 +59,8 @@ class Asker:
     epoch: int
     kin: tuple[str, ...] = ()
     """The tasks above its own: what they hold is no obstacle."""
+    given: tuple[str, ...] = ()
+    """The `paths` that its plan gives its task."""
 
 
 @dataclass(eq=False, slots=True)
@@ -65,6 +68,11 @@ class _Waiter:
     asker: Asker
     wanted: Wanted
     woken: asyncio.Event = field(default_factory=asyncio.Event)
+    compared: tuple[int, ...] | None = None
+    """Fences of the leases among which `blockers` was found."""
+    blockers: list[Lease] = field(default_factory=list)
+    collides: dict[_Waiter, bool] = field(default_factory=dict)
+    """Whether what this one wants overlaps what each earlier one wants."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +129,13 @@ class LeaseDesk:
     async def take(self, asker: Asker, globs: Collection[str], mode: Mode, wait_s: float = 0.0, ttl_s: float | None = None) -> list[Lease]:
         """Give all of these normal forms to an attempt, once nobody else has what overlaps: what it had of them already, and new ones.
 
-        Raises Refused when somebody else has it and `wait_s` is 0, or when it would hold too many; what `WaitDesk.waiting` raises, and
-        StaleEpoch when its attempt ended meanwhile.
+        Raises Refused when somebody else has it and `wait_s` is 0, when a person took it from the attempt, or when it would hold, or wait
+        for, too many; what `WaitDesk.waiting` raises, and StaleEpoch when its attempt ended meanwhile.
         """
         wanted = Wanted(asker.task, tuple(dict.fromkeys(globs)), mode)
         waiter = _Waiter(asker, wanted)
         what = ", ".join(wanted.globs)
+        self._refuse_taken_back(asker, wanted)
         if not (ahead := self._ahead(waiter)):
             self._doors.waits.answered(asker.task, asker.epoch, WaitKind.LEASE, what)
             return self._give(asker, wanted, ttl_s)
@@ -135,6 +144,8 @@ class LeaseDesk:
             hint = "ask again with a time to wait, work on something else, or write to its holder"
             raise Refused("another task has", on=what[:200], why=why, kept="what it holds already", hint=hint)
         queue = self._queues.setdefault(asker.project, [])
+        if sum(other.asker.task == asker.task for other in queue) >= WAITS_MAX:
+            raise Refused("too many wait already", on=asker.task, why=f"{WAITS_MAX} requests for leases of one task", kept="those")
         queue.append(waiter)
         try:
             async with self._doors.waits.waiting(asker.project, asker.task, asker.epoch, WaitKind.LEASE, what, ahead, wait_s) as number:
@@ -142,6 +153,7 @@ class LeaseDesk:
                     self._doors.waits.change_holders(number, ahead)
                     waiter.woken.clear()
                     await was_set(waiter.woken, LOOK_S)
+                self._refuse_taken_back(asker, wanted)
                 return self._give(asker, wanted, ttl_s)
         finally:
             queue.remove(waiter)
@@ -158,7 +170,7 @@ class LeaseDesk:
     def force(self, project: str, fences: Collection[int], word: str) -> list[Lease]:
         """End leases of anybody, since a person says so."""
         known = [lease for lease in self.held(project) if lease.fence in fences]
-        return self._end(project, known, f"a person ended it: {word}", "lease ended by a person")
+        return self._end(project, known, f"{TAKEN_BACK}: {word}", "lease ended by a person")
 
     def held(self, project: str) -> list[Lease]:
         """What is held in a project now, the oldest first."""
@@ -197,32 +209,53 @@ class LeaseDesk:
             self._doors.journal(asker.task, asker.epoch, "write denied" if denies else "write beside a lease", data)
         return Said("deny" if denies else "warn", why, is_new)
 
+    def _refuse_taken_back(self, asker: Asker, wanted: Wanted) -> None:
+        """What a person took from an attempt it does not get again."""
+        gone = self._doors.leases.taken_back(asker.task, asker.epoch)
+        if found := next((glob for glob in wanted.globs if any(overlap(glob, other) for other in gone)), ""):
+            why = "a person took it from this task"
+            raise Refused("not given", on=found[:SHOWN], why=why, kept="what it holds already", hint="work on something else")
+
     # Inside ------------------------------------------------------------------------------------------------------------------------------
 
     def _ahead(self, waiter: _Waiter) -> dict[str, str]:
         """Who must act first, and what that has or wants."""
         held = self.held(waiter.asker.project)
-        found = {
-            lease.task: f"{lease.task} has {lease.glob} ({lease.mode})" for lease in leases.blockers(held, waiter.wanted, waiter.asker.kin)
-        }
+        found = {lease.task: f"{lease.task} has {lease.glob} ({lease.mode})" for lease in self._blockers(held, waiter)}
         for other in self._queues.get(waiter.asker.project, ()):
             if other is waiter:
                 break
-            if leases.collide(other.wanted, waiter.wanted) and not self._is_blocked_by(held, other, waiter.asker.task):
+            if self._collide(other, waiter) and not self._is_blocked_by(held, other, waiter.asker.task):
                 found.setdefault(other.asker.task, f"{other.asker.task} waits for {', '.join(other.wanted.globs)[:200]}")
         return found
 
     @staticmethod
-    def _is_blocked_by(held: list[Lease], other: _Waiter, task: str) -> bool:
+    def _blockers(held: list[Lease], waiter: _Waiter) -> list[Lease]:
+        """Compare a request with what is held once for each change of that, and not at each look."""
+        if waiter.compared != (fences := tuple(lease.fence for lease in held)):
+            waiter.compared, waiter.blockers = fences, leases.blockers(held, waiter.wanted, waiter.asker.kin)
+        return waiter.blockers
+
+    @staticmethod
+    def _collide(other: _Waiter, waiter: _Waiter) -> bool:
+        """`other` waits before `waiter`; each pair is compared once."""
+        if other not in waiter.collides:
+            waiter.collides[other] = leases.collide(other.wanted, waiter.wanted)
+        return waiter.collides[other]
+
+    def _is_blocked_by(self, held: list[Lease], other: _Waiter, task: str) -> bool:
         """Whoever waits for this very task gains nothing when it waits too."""
-        return any(lease.task == task for lease in leases.blockers(held, other.wanted, other.asker.kin))
+        return any(lease.task == task for lease in self._blockers(held, other))
 
     def _give(self, asker: Asker, wanted: Wanted, ttl_s: float | None) -> list[Lease]:
-        own = [lease for lease in self.held(asker.project) if (lease.task, lease.epoch) == (asker.task, asker.epoch)]
+        held = self.held(asker.project)
+        own = [lease for lease in held if (lease.task, lease.epoch) == (asker.task, asker.epoch)]
         kept = [lease for lease in own if lease.glob in wanted.globs and lease.mode is wanted.mode and lease.renews and ttl_s is None]
         new = tuple(glob for glob in wanted.globs if glob not in {lease.glob for lease in kept})
         if len(own) + len(new) > GLOBS_MAX:
             raise Refused("too many leases", on=asker.task, why=f"an attempt holds at most {GLOBS_MAX}", kept="what it holds already")
+        if len(held) + len(new) > PROJECT_MAX:
+            raise Refused("too many leases", on=asker.task, why=f"{PROJECT_MAX} are held in a project at most", kept="what it holds already")
         if not new:
             return kept
         made = self._doors.leases.take(asker.project, Wanted(wanted.task, new, wanted.mode), asker.epoch, ttl_s)
@@ -275,6 +308,8 @@ class LeaseDesk:
         for project in {lease.project for lease in every}:
             self.held(project)
         living = [lease.fence for lease in every if lease.renews and self._lives(lease)]
+        for key in {(lease.task, lease.epoch) for lease in every if self._holds_too_long(lease)}:
+            self._say(*key)
         if living:
             self._doors.leases.renew(living)
             self._ends.update(dict.fromkeys(living, self._doors.clock.monotonic() + TTL_S))
@@ -282,6 +317,12 @@ class LeaseDesk:
         self._ends = {fence: ends for fence, ends in self._ends.items() if fence in known}
         tasks = self._doors.crew.living
         self._told = {key: told for key, told in self._told.items() if key[0] in tasks}
+
+    def _holds_too_long(self, lease: Lease) -> bool:
+        """Whether it keeps tasks from starting, and may not any more."""
+        task = self._doors.crew.tasks.get(lease.task)
+        attempt = task.attempt if task is not None else None
+        return attempt is not None and lease.glob in attempt.leases and self._doors.clock.wall() - lease.acquired >= HOLDS_S
 
     async def _renew(self) -> None:
         while True:

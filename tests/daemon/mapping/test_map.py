@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +176,36 @@ def test_a_function_that_cannot_be_imported_ends_the_workers_and_says_why(mapped
     done = mapped.run("map", "--json", "--class", "interactive", "--agents", "1", "--files", "f0.txt", "--call", "tools:none")
     assert done.returncode == 1
     assert "has no attribute 'none'" in json.loads(done.stdout)["why"]
+
+
+EVIL = """
+import json, os, socket, sys, time
+def wait(name):
+    while not os.path.exists(os.path.join(ROOM, name)):
+        time.sleep(0.02)
+def ask(op, **args):
+    door = socket.socket(socket.AF_UNIX)
+    door.connect(os.environ["NIGHTCREW_AGENTS_SOCKET"])
+    shape = {"version": "x", "verb": "map", "args": {"op": op, **args}, "token": os.environ["NIGHTCREW_TOKEN"]}
+    door.sendall(json.dumps(shape).encode() + b"\\n")
+    return json.loads(door.makefile().readline())
+ROOM, item = sys.argv[1:]
+open(os.path.join(ROOM, item), "w").close()
+wait({"evil": "good", "good": "go"}[item])
+if item == "evil":
+    said = [ask("stop", why="\x1b]0;x\x07 no reason"), ask("keep", **{"as": "x", "data": "x" * 200000}), ask("keep", data="x")]
+    open(os.path.join(ROOM, "go"), "w").close()
+    print(json.dumps([one["ok"] for one in said]))
+"""
+
+
+def test_an_item_neither_ends_its_map_nor_keeps_anything_in_it(mapped: House, tmp_path: Path) -> None:
+    work, script = tmp_path / "lines", tmp_path / "evil.py"
+    work.write_text("evil\ngood\n")
+    script.write_text(EVIL)
+    lines, summary = results(mapped, "--lines", str(work), "--", sys.executable, str(script), str(tmp_path), "{line}")
+    assert [line["result"] for line in lines] == [[True, False, False], ""] and summary["why"] == ""
+    assert Path(summary["out"]).with_name("map.db").stat().st_size < 200_000
 
 
 @pytest.mark.parametrize(

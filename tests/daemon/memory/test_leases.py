@@ -15,9 +15,10 @@ import pytest
 
 from supervisor.core.commands import MarkRunning, Start
 from supervisor.core.crew import Crew
+from supervisor.core.decide import decide
 from supervisor.core.errors import Deadlock, NightcrewError, Refused, StaleEpoch, TimedOut, UsageError
 from supervisor.core.events import Event, LeasesChanged
-from supervisor.core.leases import GLOBS_MAX, Lease, Mode
+from supervisor.core.leases import GLOBS_MAX, HOLDS_S, WAITS_MAX, Lease, Mode
 from supervisor.core.notes import LeaseRule
 from supervisor.core.wait_graph import WaitKind
 from supervisor.daemon.memory import lease_hooks, lease_verbs
@@ -260,11 +261,11 @@ async def test_after_a_restart_what_lives_keeps_its_lease_and_what_is_over_is_ov
         await there.take("a", "src")
         await there.take("b", "doc", ttl_s=30.0)
         await there.take("c", "web", ttl_s=5000.0)
-        there.clock.wall_at.now += 3 * TTL_S
+        there.clock.wall_at.now += 2 * TTL_S
         with again(there.ledger, there.clock.wall_at) as next_one:
             assert next_one.held() == [("a", "src"), ("c", "web")]
             assert next_one.crew.tasks[f"{RUN}/a"].attempt.leases == ("src",)  # type: ignore[union-attr]
-            next_one.clock.pass_(5000.0 - 3 * TTL_S + 1)
+            next_one.clock.pass_(5000.0 - 2 * TTL_S + 1)
             assert next_one.held() == [("a", "src")]
 
 
@@ -277,6 +278,40 @@ async def test_a_person_ends_a_lease_with_a_word(tmp_path: Path) -> None:
         assert (await waiter)[0].task == f"{RUN}/b"
         assert "it went home" in there.history("lease ended by a person")[0]
         assert there.desk.force(PROJECT, [taken[0].fence], "again") == []
+        for _ in range(KEPT + 1):
+            await there.take("a", "doc")
+            there.desk.release(there.who("a"), [], [])
+        there.desk.release(there.who("b"), [], [])
+        for glob in ("src", "src/api", "*"):
+            with pytest.raises(Refused, match="a person took it from this task"):
+                await there.take("a", glob)
+
+
+@in_a_loop
+async def test_what_an_agent_took_keeps_no_task_from_starting_for_long(tmp_path: Path) -> None:
+    with leasing(tmp_path, paths={"b": ("lib",)}) as there:
+        await there.take("a", "src")
+        there.clock.pass_(HOLDS_S - 60)
+        await there.take("a", "doc")
+        there.desk.renew()
+        assert there.told[-1] == LeasesChanged(f"{RUN}/a", 1, ("src", "doc"))
+        there.crew.apply(decide(there.crew, there.told, there.clock.now)[0])
+        there.clock.pass_(60)
+        there.desk.renew()
+        assert there.told[-1] == LeasesChanged(f"{RUN}/a", 1, ("doc",))
+        assert there.held() == [("b", "lib"), ("a", "src"), ("a", "doc")], "it has them all the same"
+
+
+@in_a_loop
+async def test_an_attempt_waits_for_a_bounded_number(tmp_path: Path) -> None:
+    with leasing(tmp_path) as there:
+        await there.take("a", "src")
+        waits = [there.waiting("b", f"src/{number}") for number in range(WAITS_MAX)]
+        await parked(*waits)
+        with pytest.raises(Refused, match="too many wait already"):
+            await there.take("b", "src/x", wait_s=60.0)
+        there.desk.release(there.who("a"), [], [])
+        await asyncio.gather(*waits)
 
 
 @in_a_loop
