@@ -25,7 +25,7 @@ from supervisor.doctor import gateway
 from supervisor.doctor.check_context import CheckContext
 from supervisor.doctor.examine import Check
 from supervisor.doctor.finding import Finding, fail, ok, unknown, warn
-from supervisor.host.sandbox import syscalls
+from supervisor.host.sandbox import probing, syscalls
 from supervisor.ledger import queries, store
 from worktrees.backends.mounts import mounts
 from worktrees.environment import Environment, environment_path
@@ -230,7 +230,13 @@ def _unmount(strays: list[Path]) -> str:
 
 
 def leftovers(context: CheckContext) -> Finding:
-    """Processes of attempts that are over."""
+    """Processes of attempts that are over, and of sandbox probes whose supervisor was killed."""
+    if probes := [seen.pid for seen in probing.left()]:
+        return warn(
+            f"a sandbox probe of a killed supervisor: {len(probes)} still run",
+            "they wait for ever",
+            f"nightcrew up -d ends them; or: kill -9 {' '.join(map(str, sorted(probes)))}",
+        )
     if not context.home.ledger.exists():
         return ok("none")
     found = _tagged(context)

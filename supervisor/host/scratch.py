@@ -27,6 +27,18 @@ def locked_directory(parent: Path, prefix: str) -> Iterator[Path]:
         os.close(handle)
 
 
+def is_left(place: Path) -> bool:
+    """Return whether the maker of a `locked_directory` is gone; False if it cannot be looked at."""
+    with contextlib.suppress(OSError):
+        handle = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        finally:
+            os.close(handle)
+        return True
+    return False
+
+
 def _locked(parent: Path, prefix: str) -> tuple[Path, int]:
     while True:  # another's sweep may come before the lock
         place = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from supervisor.core.identity import TAG_VARIABLE
 from supervisor.core.sandbox import STEERS_KERNEL, Network, Policy, Tier
+from supervisor.host import procfs
+from supervisor.host.procfs import Seen
 from supervisor.host.sandbox import seccomp_filter as calls
 from supervisor.host.sandbox.executors import Executor, argv, program
-from supervisor.host.scratch import locked_directory
+from supervisor.host.scratch import is_left, locked_directory
 
 _DEADLINE_S = 20.0
 _LEGACY_TIOCSTI = Path("/proc/sys/dev/tty/legacy_tiocsti")
 _NETWORKS = {Tier.FILES: Network.HOST, Tier.OFFLINE: Network.NONE}
+_PREFIX, _TAG = "nightcrew-probe-", "probe:"
+"""Of the directory of one `probe`, and before it in the tag of its processes."""
 _TRIAL = 'test ! -e "$1" && : >"$2" && test ! -e /tmp/"$3"'  # hidden, writable, private
 
 
@@ -49,10 +56,16 @@ def known() -> Support:
 
 
 def probe() -> Support:
-    """Build each sandbox once, at the same time, and see that it hides and shows what it should. Changes nothing on the host."""
-    with locked_directory(Path(os.path.realpath(tempfile.gettempdir())), "nightcrew-probe-") as root:
-        trials = {(executor, tier): _begin(root, executor, tier) for executor in Executor for tier in _NETWORKS} if _on_linux() else {}
-        answers = {which: _end(trial) for which, trial in trials.items()}
+    """Build each sandbox once, at the same time, and see that it hides and shows what it should. Changes nothing on the host.
+
+    First end the probes that killed processes left behind.
+    """
+    answers: dict[tuple[Executor, Tier], str] = {}
+    if _on_linux():
+        _halt(left())
+        with locked_directory(_place(), _PREFIX) as root, _guarded(root) as group:
+            trials = {(executor, tier): _begin(root, executor, tier, group) for executor in Executor for tier in _NETWORKS}
+            answers = {which: _end(trial) for which, trial in trials.items()}
     return Support(
         works={each: frozenset(tier for tier in _NETWORKS if answers.get((each, tier)) == "") for each in Executor},
         why_not={which: why for which, why in answers.items() if why},
@@ -64,7 +77,51 @@ def _on_linux() -> bool:
     return sys.platform.startswith("linux")
 
 
-def _begin(root: Path, executor: Executor, tier: Tier) -> subprocess.Popen[bytes] | str:
+def left() -> list[Seen]:
+    """Return the living processes of probes whose prober is gone: bubblewrap, of which the outer process is killed while it starts, waits
+    for ever inside, and nothing that the kernel offers ends it."""
+    entry = f"\0{TAG_VARIABLE}={_TAG}".encode()
+    found: list[Seen] = []
+    for seen in procfs.table().values():
+        _, tagged, rest = (b"\0" + procfs.slurp(f"/proc/{seen.pid}/environ")).partition(entry)
+        if tagged and not seen.dead:
+            place = Path(os.fsdecode(rest.partition(b"\0")[0]))
+            if not place.exists() or is_left(place):
+                found.append(seen)
+    return found
+
+
+def _halt(found: list[Seen]) -> None:
+    procfs.halt(lambda: [seen for seen in found if procfs.lives(seen)], time.sleep, time.monotonic, 0.0)
+
+
+def _place() -> Path:
+    return Path(os.path.realpath(tempfile.gettempdir()))
+
+
+@contextlib.contextmanager
+def _guarded(root: Path) -> Iterator[int]:
+    """A process group that ends with this process, however that ends: its leader reads from a pipe of ours, and then kills the group."""
+    guard = subprocess.Popen(
+        ("/bin/sh", "-c", "read -r _; kill -KILL 0"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=_environment(root),
+        cwd="/",
+        process_group=0,
+    )
+    try:
+        yield guard.pid
+    finally:
+        guard.communicate()
+
+
+def _environment(root: Path) -> dict[str, str]:
+    return {**os.environ, TAG_VARIABLE: f"{_TAG}{root}"}
+
+
+def _begin(root: Path, executor: Executor, tier: Tier, group: int) -> subprocess.Popen[bytes] | str:
     place = root / f"{executor}{tier}"
     hidden, shown = place / "state", place / "state" / "work"
     for directory in (shown, place / "tmp"):
@@ -80,7 +137,13 @@ def _begin(root: Path, executor: Executor, tier: Tier) -> subprocess.Popen[bytes
     trial = ("/bin/sh", "-c", _TRIAL, "sh", str(hidden / "secret"), str(shown / "made"), f"{root.name}/{place.name}/tmp")
     try:
         return subprocess.Popen(
-            (*argv(policy, executor), *trial), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd="/"
+            (*argv(policy, executor), *trial),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env=_environment(root),
+            cwd="/",
+            process_group=group,
         )
     except OSError as error:
         return f"{error.filename}: {error.strerror}"

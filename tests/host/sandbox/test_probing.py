@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from supervisor.core.sandbox import Tier
+from supervisor.doctor import crew
+from supervisor.doctor.check_context import CheckContext
+from supervisor.doctor.finding import State
+from supervisor.host import processes
 from supervisor.host.sandbox import probing
 from supervisor.host.sandbox.executors import Executor
 from tests.host.sandbox.kit import TIERS
+from tests.support import House, wait_until
 
 
 def test_a_tool_that_is_missing_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -30,6 +40,62 @@ def test_one_that_does_not_hide_does_not_work(monkeypatch: pytest.MonkeyPatch, t
     found = probing.probe()
     assert found.works[Executor.BUBBLEWRAP] == frozenset()
     assert found.why_not[Executor.BUBBLEWRAP, Tier.FILES]
+
+
+HANGS = """#!/bin/sh
+# As a bubblewrap of which the outer process is killed: the inner one waits for ever.
+sleep 1000 &
+echo $! > "${0%/*}/new.$$"
+mv "${0%/*}/new.$$" "${0%/*}/hangs.$$"
+wait
+"""
+
+
+@contextlib.contextmanager
+def killed_prober(place: Path, *, guard_too: bool) -> Iterator[list[int]]:
+    """The inner processes that a supervisor leaves that is killed while it probes."""
+    fake = place / "bwrap"
+    fake.write_text(HANGS)
+    fake.chmod(0o755)
+    env = {**os.environ, "PATH": f"{place}:{os.environ['PATH']}"}
+    prober = subprocess.Popen([sys.executable, "-c", "from supervisor.host.sandbox import probing; probing.probe()"], env=env)
+    inner: list[int] = []
+    try:
+        wait_until(lambda: len(list(place.glob("hangs.*"))) == len(TIERS), "the probes to wait")
+        inner = [int(file.read_text()) for file in place.glob("hangs.*")]
+        if guard_too:
+            (guard,) = {os.getpgid(pid) for pid in inner}
+            assert guard != os.getpgrp()
+            os.kill(guard, signal.SIGKILL)
+        prober.kill()
+        prober.wait()
+        yield inner
+    finally:
+        prober.kill()
+        prober.wait()
+        for pid in inner:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def alive(pids: list[int]) -> list[int]:
+    return [pid for pid in pids if (who := processes.identity(pid)) is not None and processes.alive(who)]
+
+
+def test_probes_end_with_who_started_them(tmp_path: Path) -> None:
+    with killed_prober(tmp_path, guard_too=False) as inner:
+        wait_until(lambda: not alive(inner), "them to end")
+
+
+def test_probes_that_outlive_everybody_are_named_and_ended_by_the_next_one(tmp_path: Path, house: House) -> None:
+    with killed_prober(tmp_path, guard_too=True) as inner:
+        assert set(alive(inner)) == set(inner)
+        found = crew.leftovers(CheckContext(home=house.home, config=house.config, cwd=house.repo, environ=house.env))
+        assert found.state is State.WARN and "sandbox probe" in found.seen, found
+        assert all(str(pid) in found.fix for pid in inner)
+        probing.probe()
+        assert alive(inner) == []
+        assert crew.leftovers(CheckContext(home=house.home, config=house.config, cwd=house.repo, environ=house.env)).state is State.OK
 
 
 def test_what_works_is_offered() -> None:
