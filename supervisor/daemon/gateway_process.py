@@ -59,9 +59,9 @@ def spawn(home: Home, settings_file: Path, environ: Mapping[str, str]) -> subpro
         os.close(log)
 
 
-def stop(home: Home) -> bool:
+def stop(home: Home) -> list[Identity]:
     """End the gateway, if there is one. It is asked first, and killed when it has not ended in STOP_S seconds; one that is not ready yet
-    serves nobody and is killed at once. Whether there was one. Blocks."""
+    serves nobody and is killed at once. Return what was ended. Blocks."""
     found, ready = all_of(home), running(home)
     for who in found:
         processes.send(who, signal.SIGTERM if ready is not None and who == ready.identity else signal.SIGKILL)
@@ -70,7 +70,7 @@ def stop(home: Home) -> bool:
         time.sleep(0.02)
     for who in found:
         processes.send(who, signal.SIGKILL)
-    return bool(found)
+    return found
 
 
 def last_words(home: Home) -> str:

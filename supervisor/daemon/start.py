@@ -189,20 +189,42 @@ def _last_words(screen: str) -> str:
     return message.strip().removeprefix("nightcrew: ").strip()
 
 
+def stop_what_was_left(home: Home) -> tuple[list[str], int]:
+    """Where no supervisor runs: end the servers that a killed one left, unless agents live. Return what was ended, in words, and how many
+    agents live. Raises Refused when a supervisor runs."""
+    if not home.root.is_dir():
+        return [], 0
+    with contextlib.closing(lock.DaemonLock(home.lock)):  # so that none starts meanwhile
+        found = _stop_servers(home)
+    _fold_log(home)
+    return found
+
+
 def stop_servers_when_empty(home: Home) -> None:
     """After `down`: end our tmux server and the gateway unless an agent still lives, which needs both, and leave no socket and no log of
-    the ledger. Another server may be left whose socket was removed, and in whose place this one was started."""
+    the ledger."""
+    _stop_servers(home)
+    _fold_log(home)
+
+
+def _stop_servers(home: Home) -> tuple[list[str], int]:
+    """End the servers unless agents live; return what was ended, and how many agents live.
+
+    Another tmux server may be left whose socket was removed, and in whose place this one was started.
+    """
     files.private_dir(home.run_dir)
+    ended = []
     with contextlib.closing(Tmux(home.tmux_socket)) as tmux:
-        while tmux.reach() is not None:
+        while (server := tmux.reach()) is not None:
             with contextlib.suppress(ServerGone):  # it may end by itself between two questions
-                if any(pane.tags.get("attempt") for pane in tmux.panes()):
-                    return
+                if agents := sum(1 for pane in tmux.panes() if pane.tags.get("attempt")):
+                    return [], agents
                 tmux.kill_server()
-    gateway_process.stop(home)
+                ended.append(f"the tmux server (pid {server})")
+    ended += [f"the gateway (pid {who.pid})" for who in gateway_process.stop(home)]
     zygotes.stop_all(home)
     unix_sockets.remove_unused(home.run_dir)
-    _fold_log(home)
+    return ended, 0
 
 
 def _fold_log(home: Home) -> None:

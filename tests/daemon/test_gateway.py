@@ -317,6 +317,34 @@ def test_down_ends_it_with_the_last_agent_and_not_before(models: Models) -> None
     assert models.record().port == before.port, "agents of another day find it where it was"
 
 
+def test_down_ends_what_a_killed_supervisor_left_and_says_so(models: Models) -> None:
+    """The gateway and the tmux server, unless an agent lives, which needs both."""
+    house, daemon = models.house, models.start()
+    before, server = models.record(), models.house.tmux_pid()
+    house.ok("add", "--id", "lives", "sleep 600")
+    wait_until(lambda: house.task("lives").attempt_state == "running", "it to run")
+    daemon.kill()
+    daemon.wait()
+    done = house.run("down")
+    assert done.returncode == 5 and "agents go on" in done.stderr, done.stderr
+    assert (models.record(), house.tmux_pid()) == (before, server)
+    daemon = models.start()
+    house.ok("kill", "lives")
+    wait_until(lambda: not house.sessions(), "its session to go")
+    daemon.kill()
+    daemon.wait()
+    said = house.run("down")
+    assert said.returncode == 0, said.stderr
+    assert f"the gateway (pid {before.identity.pid})" in said.stderr and f"the tmux server (pid {server})" in said.stderr
+    assert not processes.alive(before.identity) and house.tmux_pid() is None
+    assert not house.home.run_dir.exists()
+    assert [path.name for path in house.home.root.iterdir() if path.name.endswith(("-wal", "-shm"))] == [], "no log is left"
+    done = house.run("down")
+    assert done.returncode == 5 and "no supervisor is running" in done.stderr
+    models.start()
+    assert models.record().port == before.port
+
+
 def test_down_ends_one_that_is_not_ready_yet(models: Models, tmp_path: Path) -> None:
     """It has written no record then, and would be there for ever."""
     asked = tmp_path / "asked"
