@@ -20,10 +20,11 @@ from typing import Any, Literal
 from agents.kinds import Kind
 from supervisor.bench.supervised_run import SupervisedRun
 from supervisor.bench.workspace import make_repository, private_place
+from supervisor.core.agent_homes import directories
 from supervisor.core.errors import one_line
 from supervisor.core.gateway.settings import Limits
 from supervisor.core.kind import version
-from supervisor.core.sandbox import OWN_STATE, Tier
+from supervisor.core.sandbox import Tier
 from supervisor.core.spec import TaskSpec
 from supervisor.daemon.agent_evidence import RECORD
 from supervisor.faces import status
@@ -240,9 +241,9 @@ def _tasks(kind: Kind, model: str, home: Path) -> Iterator[TaskSpec]:
 
 def _home(path: Path) -> Path:
     """A home in which no program has an account, and each can write what it keeps for itself."""
-    for name in OWN_STATE:
-        if "*" not in name and not name.endswith(".json"):
-            files.private_dir(path / name)
+    for place, _ in directories(str(path), {}):
+        if not place.endswith(".json"):
+            files.private_dir(Path(place))
     (path / ".claude.json").write_text("{}")
     return path
 

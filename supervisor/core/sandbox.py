@@ -39,14 +39,6 @@ class Network(StrEnum):
     """Nothing."""
 
 
-OWN_STATE = (
-    ".claude", ".claude.json", ".codex", ".aider*", ".gemini", ".qwen",
-    *(f".config/{name}" for name in ("claude", "codex", "aider", "gemini", "opencode", "goose", "amp", "crush")),
-    *(f".local/share/{name}" for name in ("claude", "codex", "aider", "gemini", "opencode", "goose", "amp", "crush")),
-    *(f".local/state/{name}" for name in ("claude", "opencode", "crush")),
-)  # fmt: skip
-"""Patterns below the home of what the agents' command lines keep for themselves: writable where it exists."""
-
 CACHES = (
     ("XDG_CACHE_HOME", ".cache", ("",)),
     ("npm_config_cache", ".npm", ("",)),
@@ -63,13 +55,6 @@ CACHES = (
 that place which are cache. Their directories of commands are in none of them (`.cargo/bin`, `go/bin`, `.bun/bin`, `.dotnet/tools`), nor
 what steers them (`.cargo/config.toml`, `.npmrc`, `.m2/settings.xml`, `.gradle/init.d`); Gradle can do nothing with a part of its home.
 What lies in them is run by later builds all the same, and some of it by tools that start programs from a cache (npx, pre-commit)."""
-
-STEERING = (
-    ".aider.conf.yml", ".claude/CLAUDE.md", ".claude/agents", ".claude/commands", ".claude/hooks", ".claude/plugins",
-    ".claude/settings.json", ".claude/settings.local.json", ".claude/skills", ".codex/AGENTS.md", ".codex/config.toml",
-    ".gemini/settings.json", ".qwen/settings.json",
-)  # fmt: skip
-"""The part of OWN_STATE that says which programs those command lines start, later and outside of any sandbox: read-only where it exists."""
 
 DOORS_OUT = (
     ".1password", ".colima", ".docker/run", ".gnupg", ".local/share/containers/podman/machine", ".orbstack/run", ".rd", ".ssh/agent",
@@ -195,10 +180,10 @@ class Places:
     """The attempt's own repository (`worktrees.private_repository`), which stands at `common_dir` in the sandbox."""
     admin: str
     """Name of git's own directory for this worktree, in `worktrees` of both."""
-    own_state: tuple[str, ...] = ()
-    """What exists of OWN_STATE."""
-    steering: tuple[str, ...] = ()
-    """What exists of STEERING."""
+    homes: tuple[tuple[str, str], ...] = ()
+    """What the agents' command lines keep in the person's home (`core.agent_homes`), and this attempt's copy of each."""
+    homes_shown: tuple[str, ...] = ()
+    """Parts of `homes` that are too large for a copy: seen in it as they are, and read-only."""
     caches: tuple[str, ...] = ()
     """What exists of CACHES."""
     shared_caches: bool = True
@@ -228,19 +213,21 @@ def policy_for(places: Places, tier: Tier, network: bool | Sequence[str], gatewa
     own_caches = tuple((path, f"{places.attempt}/tmp/.caches{path}") for path in caches)
     own = [f"{places.attempt}/out", f"{places.attempt}/tmp"]
     told = [f"{places.attempt}/{name}" for name in ("prompt.md", "after.json", "mcp.json", "inbox")]
-    maybe = [*places.steering, *sockets, *told, *filter(None, (places.memory,)), *RUN_SHOWN]
+    maybe = [*sockets, *told, *filter(None, (places.memory,)), *RUN_SHOWN]
     maybe += STEERS_KERNEL if places.root else ()
     return Policy(
-        writable=(places.worktree, *own, *places.own_state, *(caches if places.shared_caches else ())),
+        writable=(places.worktree, *own, *(caches if places.shared_caches else ())),
         readable=(*places.program, *filter(exists, maybe)),
         hidden=(places.state, places.run_dir, *filter(exists, (RUN,)), *places.doors_out),
         tmp=f"{places.attempt}/tmp",
         private=(
+            *places.homes,
             (places.common_dir, places.private_dir),
             *(() if places.shared_caches else own_caches),
             *(((places.same_path, places.worktree),) if places.same_path else ()),
         ),
         shown=(
+            *((path, path) for path in places.homes_shown),
             *repository_shown(places.common_dir, places.private_dir, places.admin, places.worktree, exists),
             *(((f"{places.same_path}/.git", f"{places.worktree}/.git"),) if places.same_path else ()),
         ),

@@ -15,6 +15,8 @@ import os
 import stat
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 from agents.kinds import to_run
 from supervisor.core import records
@@ -25,6 +27,7 @@ from supervisor.core.spec import TaskSpec
 from supervisor.core.states import End
 from supervisor.host import foreign
 from supervisor.host.paths import Home
+from supervisor.host.sandbox import agent_homes
 from supervisor.ledger.conversations import Before, Held
 from supervisor.ledger.rows import LaunchRow
 
@@ -87,16 +90,59 @@ def _has(home: Home, launch: LaunchRow, kind: Kind, held: Held) -> bool:
         return True
     if name := _below_out(kind, held.session):
         return _size(home, (held.task, held.epoch), name) in range(1, TRANSCRIPT_MAX + 1)
-    return any(map(_is_file, _paths(kind, {**launch.env, **launch.spec.params}, held.session)))
+    env = {**launch.env, **launch.spec.params}
+    copy = _copy_of(home, (held.task, held.epoch), kind, env, held.session)
+    if copy is not None and copy.transcript():
+        return True
+    return any(map(_is_file, _in_home(kind, env, held.session)))
 
 
-def _paths(kind: Kind, env: Mapping[str, str], session: str) -> Iterator[str]:
+def _in_home(kind: Kind, env: Mapping[str, str], session: str) -> Iterator[str]:
+    """The transcripts of a conversation in the person's home."""
+    root, rest = _pattern(kind, env)
+    if root:
+        yield from glob.iglob(f"{glob.escape(root)}/{rest.replace('{session}', glob.escape(session))}")
+
+
+def _pattern(kind: Kind, env: Mapping[str, str]) -> tuple[str, str]:
+    """The directory and the pattern below it where a kind keeps its transcripts; ("", "") when nothing says where."""
     for pattern in kind.transcript:
         variable, _, rest = pattern.partition("/")
         root = env.get("HOME", "/") if variable == "~" else env.get(variable.removeprefix("$"), "")
         if root:
-            yield from glob.iglob(f"{glob.escape(root)}/{rest.replace('{session}', glob.escape(session))}")
-            return
+            return root, rest
+    return "", ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """A confined attempt's copy of the directory in which its kind keeps transcripts."""
+
+    attempt: Path
+    own: str
+    """Below the attempt's directory."""
+    real: str
+    """The directory in the person's home, free of links."""
+    pattern: str
+    """The transcripts of the conversation, below either."""
+
+    def transcript(self) -> str:
+        """The conversation's file, below either; empty when there is none, or it is too large to hand on."""
+        found = agent_homes.matching(self.attempt, self.own, self.pattern)
+        return next((path[len(self.own) + 1 :] for path, seen in found if 0 < seen.st_size <= TRANSCRIPT_MAX), "")
+
+
+def _copy_of(home: Home, key: tuple[str, int], kind: Kind, env: Mapping[str, str], session: str) -> _Copy | None:
+    """The copy that the attempt of `key` has; None when it has none."""
+    homes = agent_homes.of(home.attempt(*key))
+    path, rest = _pattern(kind, env)
+    while homes is not None and path and rest:
+        real = os.path.realpath(path)
+        if own := homes.own(real):
+            return _Copy(home.attempt(*key), own, real, rest.replace("{session}", glob.escape(session)))
+        first, _, rest = rest.partition("/")
+        path = f"{path}/{first}"
+    return None
 
 
 def _is_file(path: str) -> bool:
@@ -125,19 +171,52 @@ def _size(home: Home, key: tuple[str, int], name: str) -> int:
     return found.st_size if found is not None and stat.S_ISREG(found.st_mode) else 0
 
 
-def hand_on(home: Home, key: tuple[str, int], kind: Kind, origin: Origin) -> None:
-    """Copy the transcript of a kind that keeps it among the attempt's records; may be repeated. A last line that was cut off is left out.
-    Raises HostError when it is gone or too large."""
-    name = _below_out(kind, origin.session)
-    if not name:
+def hand_on(home: Home, key: tuple[str, int], kind: Kind, origin: Origin, env: Mapping[str, str]) -> None:
+    """Copy the transcript of the conversation to where the attempt's agent looks for it, once its copy of the home is made; may be
+    repeated. A last line that was cut off is left out. Raises HostError when it is gone or too large."""
+    had = (origin.task, origin.epoch)
+    if name := _below_out(kind, origin.session):
+        below, _, last = name.rpartition("/")
+        _give(last, _transcript(home.attempt(*had), below, last), home.attempt(*key), below)
         return
+    before, now = _copy_of(home, had, kind, env, origin.session), _copy_of(home, key, kind, env, origin.session)
+    name = before.transcript() if before is not None else ""
+    if before is not None and name:
+        below, _, last = f"{before.own}/{name}".rpartition("/")
+        data = _transcript(before.attempt, below, last)
+    elif now is not None:  # an agent without a sandbox had it, or one of an earlier nightcrew
+        real = next(filter(_is_file, glob.iglob(f"{glob.escape(now.real)}/{now.pattern}")), "")
+        if not real:
+            return
+        name = real[len(now.real) + 1 :]
+        data = _transcript(Path(real).parent, "", Path(real).name)
+    else:
+        return  # the same home for both
     below, _, last = name.rpartition("/")
+    if now is not None:
+        _give(last, data, now.attempt, f"{now.own}/{below}", once=True)
+    elif before is not None:
+        Path(before.real, below).mkdir(parents=True, exist_ok=True)
+        _give(last, data, Path(before.real, below), "", once=True)
+
+
+def _transcript(top: Path, below: str, name: str) -> bytes:
+    """The whole lines of a transcript. Raises HostError when it is gone or too large."""
     try:
-        with foreign.folder(home.attempt(origin.task, origin.epoch), below) as place:
-            data = place.read(last, TRANSCRIPT_MAX + 1)
-        if not data or len(data) > TRANSCRIPT_MAX:
-            raise HostError("cannot hand on a conversation", on=name, why="it is too large" if data else "it is gone")
-        with foreign.folder(home.attempt(*key), below, make=True) as place:
-            place.replace(last, data[: data.rfind(b"\n") + 1])
+        with foreign.folder(top, below) as place:
+            data = place.read(name, TRANSCRIPT_MAX + 1)
+    except OSError as error:
+        raise HostError("cannot hand on a conversation", on=name, why=error.strerror or str(error)) from error
+    if not data or len(data) > TRANSCRIPT_MAX:
+        raise HostError("cannot hand on a conversation", on=name, why="it is too large" if data else "it is gone")
+    return data[: data.rfind(b"\n") + 1]
+
+
+def _give(name: str, data: bytes, top: Path, below: str, *, once: bool = False) -> None:
+    """Write a transcript to the directory `below` of `top`, which is made. `once`: not over a file that is there already."""
+    try:
+        with foreign.folder(top, below, make=True) as place:
+            if not once or place.look(name) is None:
+                place.replace(name, data, mode=0o600)
     except OSError as error:
         raise HostError("cannot hand on a conversation", on=name, why=error.strerror or str(error)) from error

@@ -136,8 +136,6 @@ class Launching:
         inputs = launch_files.write_inputs(self._home, key, launch, needs) | ports.variables(source.port)
         if to_run(launch.spec.kind).has_hooks:
             inputs[HOOK_VARIABLE] = str(hook_client.program(files.private_dir(self._home.bin)))
-        if source.origin is not None:
-            continuing.hand_on(self._home, key, to_run(launch.spec.kind), source.origin)
         client = agent_client.program(files.private_dir(self._home.bin))
         inputs[CLIENT_VARIABLE] = str(client)
         if tools := bool(launch.spec.children_max or self._settings.memory.tools):
@@ -148,6 +146,9 @@ class Launching:
         same_path, memory = cwd if cwd != source.made.path else None, self._home.memory(launch.project)
         who = isolation.Attempt(launch.spec, directory, source.made, home, attended, launch.env, same_path, memory)
         confined = self._warmth.isolation.confine(who, self._access.gateway_port(), warm=place is not None)
+        if source.origin is not None:
+            env = {**launch.env, **launch.spec.params}
+            continuing.hand_on(self._home, key, to_run(launch.spec.kind), source.origin, env)
         asked = self._warmth.limits.asked(launch.spec, source.lent.spec if source.lent is not None else None)
         agent = to_run(launch.spec.kind).is_agent
         bounds = self._warmth.limits.bind(key, asked, confined, launch.spec.task_class, agent=agent)

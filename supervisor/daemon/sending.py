@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 from collections.abc import Collection, Coroutine, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +30,7 @@ from supervisor.daemon.jobs import Doors, Jobs
 from supervisor.host import foreign, terminals
 from supervisor.host.clock import Clock
 from supervisor.host.failpoint import failpoint
+from supervisor.host.sandbox import agent_homes
 
 Key = tuple[str, int]
 EVERY_S = 0.5
@@ -310,7 +312,7 @@ class Sending:
             return None
 
     async def _look(self, key: Key, pane: str) -> Known:
-        seen: Known = await self._jobs.within(self._jobs.stoppers, look, self._tmux, pane, self._clock.wall())
+        seen: Known = await self._jobs.within(self._jobs.stoppers, look, self._tmux, pane, self._clock.wall(), self._home.attempt(*key))
         session, heard, _ = self._evidence.of(key)
         return replace(seen, words=(*seen.words, *heard), session=session)
 
@@ -324,9 +326,9 @@ def typable(crew: Crew, task: str) -> Key | None:
     return task, attempt.epoch
 
 
-def look(tmux: Tmux, pane_id: str, wall: float) -> Known:
-    """What is known of the agent in a pane, but for its hooks. Raises NotFound when its program has ended, ToolFailed when tmux cannot be
-    asked."""
+def look(tmux: Tmux, pane_id: str, wall: float, attempt: Path) -> Known:
+    """Return what is known of the agent in a pane, but for its hooks. `attempt` is the directory of its records. Raises NotFound when its
+    program has ended, ToolFailed when tmux cannot be asked."""
     pane = tmux.pane_input(pane_id)
     if pane.dead:
         raise NotFound("its program has ended", on=pane_id)
@@ -335,7 +337,7 @@ def look(tmux: Tmux, pane_id: str, wall: float) -> Known:
     if terminal is None:
         raise NotFound("no terminal can be looked at", on=pane.tty)
     claude = [pid for pid in terminal.foreground if terminals.name(pid) == delivery.CLAUDE]
-    said = [piece for piece in map(_record, claude) if piece is not None]
+    said = [piece for pid in claude if (piece := _record(pid, attempt)) is not None]
     return Known(
         words=tuple(said[:1]),
         begins=bool(claude) and not said,
@@ -349,7 +351,20 @@ def look(tmux: Tmux, pane_id: str, wall: float) -> Known:
     )
 
 
-def _record(pid: int) -> Evidence | None:
+def _record(pid: int, attempt: Path) -> Evidence | None:
     folder, number = terminals.claude_folder(pid), terminals.inner_pid(pid)
-    data = foreign.read_plain(Path(folder, "sessions", f"{number}.json"), _RECORD_MAX) if folder is not None else None
+    data = _session(Path(os.path.realpath(folder), "sessions"), f"{number}.json", attempt) if folder is not None else None
     return delivery.session_file(data, number, terminals.start_ticks(pid))
+
+
+def _session(place: Path, name: str, attempt: Path) -> bytes | None:
+    """A record of Claude Code's: in the attempt's own copy of the directory, when it has one."""
+    homes = agent_homes.of(attempt)
+    own = homes.own(str(place)) if homes is not None else ""
+    if not own:
+        return foreign.read_plain(place / name, _RECORD_MAX)
+    try:
+        with foreign.folder(attempt, own) as here:
+            return here.read(name, _RECORD_MAX)
+    except OSError:
+        return None

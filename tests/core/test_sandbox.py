@@ -23,15 +23,25 @@ PLACES = Places(
     common_dir="/home/u/repo/.git",
     private_dir="/home/u/state/worktrees/p/run/.a.1/git",
     admin="a.1",
-    own_state=("/home/u/.claude",),
-    steering=("/home/u/.claude/settings.json",),
+    homes=(("/home/u/.claude", "/home/u/state/runs/run/a/1/home/home/u/.claude"),),
+    homes_shown=("/home/u/.claude/plugins",),
     caches=("/home/u/.cache", "/home/u/go/pkg/mod"),
     doors_out=("/home/u/.gnupg",),
-    foreign_sockets=("/home/u/editor.sock", "/home/u/.gnupg/S.agent", "/tmp/x.sock", "/tmp/nc/daemon.sock", "/home/u/.claude/s"),
+    foreign_sockets=(
+        "/home/u/editor.sock",
+        "/home/u/.gnupg/S.agent",
+        "/tmp/x.sock",
+        "/tmp/nc/daemon.sock",
+        "/home/u/.claude/s",
+        "/home/u/.claude/plugins/s",
+    ),
     program=("/usr/lib/python3", "/tmp/checkout"),
 )
 
-OWN_REPOSITORY = ((PLACES.common_dir, PLACES.private_dir),)
+OWN_REPOSITORY = (
+    *PLACES.homes,
+    (PLACES.common_dir, PLACES.private_dir),
+)
 
 
 def built(tier: Tier = Tier.FILES, network: bool | tuple[str, ...] = True, port: int = 7777, places: Places = PLACES) -> Policy:
@@ -127,7 +137,7 @@ def fate(policy: Policy, path: str) -> Act:
         ("/etc/passwd", Act.READ),
         ("/home/u/.bashrc", Act.READ),
         ("/home/u/.claude/history", Act.WRITE),
-        ("/home/u/.claude/settings.json", Act.READ),
+        ("/home/u/.claude/plugins/p", Act.READ),
         ("/home/u/.gnupg/private", Act.HIDE),
         ("/home/u/.cache/pip/x", Act.WRITE),
         ("/home/u/go/pkg/mod/a@v1/a.go", Act.WRITE),
@@ -144,7 +154,8 @@ def fate(policy: Policy, path: str) -> Act:
         ("/tmp/nc/agents", Act.READ),
         ("/tmp/checkout/x.py", Act.READ),
         ("/home/u/editor.sock", Act.MASK),
-        ("/home/u/.claude/s", Act.MASK),
+        ("/home/u/.claude/s", Act.WRITE),
+        ("/home/u/.claude/plugins/s", Act.MASK),
         ("/run/docker.sock", Act.HIDE),
         ("/run/systemd/resolve/stub-resolv.conf", Act.READ),
         ("/home/u/repo/.git/config", Act.WRITE),

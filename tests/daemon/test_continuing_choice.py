@@ -13,6 +13,7 @@ from supervisor.core.errors import HostError, Refused
 from supervisor.core.spec import TaskSpec
 from supervisor.daemon import continuing
 from supervisor.host.paths import Home
+from supervisor.host.sandbox import agent_homes
 from supervisor.ledger.conversations import Before, Held
 from supervisor.ledger.rows import LaunchRow
 
@@ -88,7 +89,7 @@ def test_a_transcript_among_the_records_is_copied_for_the_next_attempt(tmp_path:
     file.write_text("one\ncut")
     assert continuing._has(home, launch(), kind, LOST)
     home.attempt("run/a", 2).mkdir(parents=True)
-    continuing.hand_on(home, ("run/a", 2), kind, Origin(How.RESUME, "s", "run/a", 1, "c0ffee"))
+    continuing.hand_on(home, ("run/a", 2), kind, Origin(How.RESUME, "s", "run/a", 1, "c0ffee"), {})
     assert (home.attempt("run/a", 2) / "out" / name).read_text() == "one\n"
     with file.open("r+") as large:
         large.truncate(continuing.TRANSCRIPT_MAX + 1)
@@ -108,5 +109,67 @@ def test_a_transcript_among_the_records_is_read_through_no_link(tmp_path: Path, 
     assert not continuing._has(home, launch(), kind, LOST)
     home.attempt("run/a", 2).mkdir(parents=True)
     with pytest.raises(HostError, match="cannot hand on"):
-        continuing.hand_on(home, ("run/a", 2), kind, Origin(How.RESUME, "s", "run/a", 1, "c0ffee"))
+        continuing.hand_on(home, ("run/a", 2), kind, Origin(How.RESUME, "s", "run/a", 1, "c0ffee"), {})
     assert not (home.attempt("run/a", 2) / "out" / "talks" / "talk.jsonl").exists()
+
+
+SAID = ".claude/projects/-r/s.jsonl"
+
+
+def copied_home(state: Home, person: Path, epoch: int) -> Path:
+    """An attempt with its copy of a home, as a confined one has it; the copy of that home."""
+    attempt = state.attempt("run/a", epoch)
+    attempt.mkdir(parents=True)
+    agent_homes.prepare(attempt, agent_homes.find(person, {}, ()), gives_back=True)
+    return attempt / "home" / str(person.resolve()).lstrip("/")
+
+
+def test_the_transcript_of_a_confined_agent_is_in_its_copy_of_the_home_and_is_handed_on(tmp_path: Path) -> None:
+    person, state, kind = tmp_path / "person", Home(tmp_path / "state"), kinds()["claude"]
+    (person / ".claude").mkdir(parents=True)
+    row, origin = launch(home=str(person)), Origin(How.RESUME, "s", "run/a", 1, "c0ffee")
+    own = [copied_home(state, person, epoch) for epoch in (1, 2)]
+    assert not continuing._has(state, row, kind, LOST)
+    (own[0] / SAID).parent.mkdir(parents=True)
+    (own[0] / SAID).write_text("one\ncut")
+    assert continuing._has(state, row, kind, LOST)
+    continuing.hand_on(state, ("run/a", 2), kind, origin, row.env)
+    assert (own[1] / SAID).read_text() == "one\n"
+    (own[1] / SAID).write_text("one\ntwo\n")
+    continuing.hand_on(state, ("run/a", 2), kind, origin, row.env)
+    assert (own[1] / SAID).read_text() == "one\ntwo\n", "its agent may have begun before a crash of ours"
+    assert list((person / ".claude").iterdir()) == [], "nothing of it is in the person's home"
+
+
+def test_a_conversation_goes_into_a_sandbox_and_out_of_it(tmp_path: Path) -> None:
+    person, state, kind = tmp_path / "person", Home(tmp_path / "state"), kinds()["claude"]
+    (person / SAID).parent.mkdir(parents=True)
+    (person / SAID).write_text("one\n")
+    own = copied_home(state, person, 2)
+    assert not (own / SAID).exists()
+    continuing.hand_on(state, ("run/a", 2), kind, Origin(How.RESUME, "s", "run/a", 1, "c0ffee"), {"HOME": str(person)})
+    assert (own / SAID).read_text() == "one\n"
+    (own / SAID).write_text("one\ntwo\n")
+    state.attempt("run/a", 3).mkdir(parents=True)
+    origin = Origin(How.FORK, "s", "run/a", 2, "c0ffee")
+    continuing.hand_on(state, ("run/a", 3), kind, origin, {"HOME": str(person)})
+    assert (person / SAID).read_text() == "one\n", "a file of the person's stays"
+    (person / SAID).unlink()
+    continuing.hand_on(state, ("run/a", 3), kind, origin, {"HOME": str(person)})
+    assert (person / SAID).read_text() == "one\ntwo\n", "where an agent without a sandbox looks"
+
+
+@pytest.mark.parametrize("link", ["projects", "projects/-r", "projects/-r/s.jsonl"])
+def test_a_transcript_in_a_copy_is_read_through_no_link(tmp_path: Path, link: str) -> None:
+    person, state, kind = tmp_path / "person", Home(tmp_path / "state"), kinds()["claude"]
+    (person / ".claude").mkdir(parents=True)
+    others = tmp_path / "others" / "projects" / "-r" / "s.jsonl"
+    others.parent.mkdir(parents=True)
+    others.write_text("secret\n")
+    own = copied_home(state, person, 1) / ".claude" / link
+    own.parent.mkdir(parents=True, exist_ok=True)
+    own.symlink_to(tmp_path / "others" / link)
+    assert not continuing._has(state, launch(home=str(person)), kind, LOST)
+    new = copied_home(state, person, 2)
+    continuing.hand_on(state, ("run/a", 2), kind, Origin(How.RESUME, "s", "run/a", 1, "c0ffee"), {"HOME": str(person)})
+    assert not (new / SAID).exists()

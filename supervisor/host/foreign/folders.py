@@ -67,10 +67,10 @@ class Folder:
             file.write(data)
         return True
 
-    def create(self, name: str, data: bytes, *, sync: bool = False) -> bool:
-        """Make a new file, with `sync` on the disk; False when anything has that name. Raises OSError, with no file left."""
+    def create(self, name: str, data: bytes, *, sync: bool = False, mode: int = _MADE) -> bool:
+        """Make a new file of that `mode`, with `sync` on the disk; False when anything has that name. Raises OSError, with no file left."""
         try:
-            handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | SAFE, _MADE, dir_fd=self.handle)
+            handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | SAFE, mode, dir_fd=self.handle)
         except FileExistsError:
             return False
         try:
@@ -84,15 +84,16 @@ class Folder:
             raise
         return True
 
-    def draft(self, name: str, data: bytes, *, sync: bool = False) -> str:
+    def draft(self, name: str, data: bytes, *, sync: bool = False, mode: int = _MADE) -> str:
         """As `create`, by a name that nobody can foresee, to be linked or renamed to `name`; returns that name."""
-        while not self.create(fresh := f".{name}.{os.urandom(8).hex()}", data, sync=sync):
+        while not self.create(fresh := f".{name}.{os.urandom(8).hex()}", data, sync=sync, mode=mode):
             pass
         return fresh
 
-    def replace(self, name: str, data: bytes) -> None:
-        """Put a file in place of whatever has that name, which is neither followed nor opened. Raises OSError, also for a directory."""
-        fresh = self.draft(name, data)
+    def replace(self, name: str, data: bytes, *, mode: int = _MADE) -> None:
+        """Put a file of that `mode` in place of whatever has that name, which is neither followed nor opened. Raises OSError, also for a
+        directory."""
+        fresh = self.draft(name, data, mode=mode)
         try:
             os.rename(fresh, name, src_dir_fd=self.handle, dst_dir_fd=self.handle)
         except OSError:

@@ -1,21 +1,22 @@
 """What a policy needs to know of this host: which paths exist, and where they really lie."""
 
-# ruff: noqa: PTH112, PTH116, PTH118, PTH207
+# ruff: noqa: PTH112, PTH116, PTH118
 # (the core speaks text, and so do mounts)
 
 from __future__ import annotations
 
-import glob
 import os
 import stat
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from supervisor.core import sandbox
 from supervisor.core.errors import HostError
-from supervisor.core.sandbox import Places, Policy, Tier
+from supervisor.core.sandbox import Network, Places, Policy, Tier
 from supervisor.host.foreign import folder
 from supervisor.host.paths import Home
+from supervisor.host.sandbox import agent_homes
 from supervisor.host.sandbox.executors import program
 
 
@@ -33,8 +34,6 @@ def survey(home: Home, attempt: Path, worktree: Path, git: tuple[Path, Path, str
         common_dir=os.path.realpath(common_dir),
         private_dir=os.path.realpath(private_dir),
         admin=admin,
-        own_state=_present(agent_home, sandbox.OWN_STATE),
-        steering=_present(agent_home, sandbox.STEERING),
         doors_out=_present(agent_home, sandbox.DOORS_OUT),
         foreign_sockets=tuple(_sockets()),
         program=program(),
@@ -72,6 +71,23 @@ def _leads_through(path: str, places: Collection[str]) -> bool:
     return any(parent.startswith(place.rstrip("/") + "/") for parent in above for place in places)
 
 
+def with_home(places: Places, attempt: Path, agent_home: Path, env: Mapping[str, str], tier: Tier, network: bool | Sequence[str]) -> Places:
+    """With the caches that an agent with that HOME and environment finds, and its copies of what command lines keep in the home, which are
+    made. Raises HostError when they cannot be made."""
+    closed = (places.state, places.run_dir, places.common_dir, *places.doors_out)
+    found = agent_homes.find(agent_home, env, closed)
+    shared = caches(agent_home, env, found)
+    found = agent_homes.find(agent_home, env, closed, shared)
+    access, hosts = sandbox.network_of(tier, network)
+    try:
+        made = agent_homes.prepare(attempt, found, gives_back=access is Network.HOST or bool(hosts))
+    except OSError as error:
+        why = f"{error.filename}: {error.strerror}"
+        raise HostError("cannot copy what command lines keep in", on=str(agent_home), why=why) from error
+    own = tuple((real, f"{places.attempt}/{copy}") for real, copy in made.private)
+    return replace(places, caches=shared, homes=own, homes_shown=made.shown)
+
+
 def policy(places: Places, tier: Tier, network: bool | tuple[str, ...], gateway_port: int) -> Policy:
     """The policy of one attempt, with the directories that its own caches need. Raises HostError when they cannot be made."""
     made = sandbox.policy_for(places, tier, network, gateway_port, os.path.exists)
@@ -103,14 +119,5 @@ def _is_socket(path: str) -> bool:
         return False  # gone, or behind a door that is closed to the agent as well as to us
 
 
-def _present(home: Path, patterns: Iterable[str]) -> tuple[str, ...]:
-    root = glob.escape(str(home))
-    found = {os.path.realpath(path) for pattern in patterns for path in _matching(home, root, pattern)}
-    return tuple(sorted(found))
-
-
-def _matching(home: Path, root: str, pattern: str) -> list[str]:
-    """As `glob`, which takes ten times as long to find that one name is not there."""
-    if glob.has_magic(pattern):
-        return glob.glob(f"{root}/{pattern}")
-    return [f"{home}/{pattern}"] if os.path.lexists(f"{home}/{pattern}") else []
+def _present(home: Path, names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted({os.path.realpath(path) for name in names if os.path.lexists(path := f"{home}/{name}")}))

@@ -50,6 +50,30 @@ def objects(name, top=H['common']):
     shared = top + '/shared-objects'
     return (shared if os.path.isdir(shared) else top + '/objects') + '/' + name
 NEWNS, NEWUSER, DETACH, REMOUNT, BIND = 0x20000, 0x10000000, 2, 32, 4096
+def attempt(act, *words):
+    try: act(*words)
+    except OSError: pass
+def spoil(*names):
+    # create, replace, link, and write by another case each of these paths below the home, and their directories
+    at = H['home'] + '/'
+    for number, path in enumerate(at + name for name in names):
+        top, last = os.path.split(path)
+        own = f"{H['worktree']}/spoilt.{number}"
+        write(own, 'forged ' + path)
+        attempt(os.makedirs, top)
+        attempt(write, path)
+        attempt(os.replace, own, path)
+        attempt(os.link, H['attacks'], top + '/linked')
+        attempt(os.symlink, own, top + '/symlinked')
+        attempt(write, f'{top}/{last.swapcase()}')
+        for above in {top, at + names[number].split('/')[0]} - {H['home']}:
+            attempt(os.makedirs, os.path.dirname(above) + '/' + os.path.basename(above).upper())
+            attempt(os.rename, above, above + '.x')
+            attempt(os.symlink, H['worktree'], above)
+            attempt(os.unlink, above)
+            attempt(os.rename, above + '.x', above)
+        attempt(os.unlink, path)
+        attempt(os.symlink, own, path)
 def become_owner_of_mounts():
     uid, gid = os.getuid(), os.getgid()
     check(libc.unshare(NEWUSER | NEWNS))
@@ -68,7 +92,7 @@ FILES = [
     Attack("forge its start record", "write(H['attempt'] + '/started.json', mode='w')"),
     Attack("change its own prompt", "write(H['attempt'] + '/prompt.md')"),
     Attack("write in the home", "write(H['home'] + '/.profile', mode='r+')"),
-    Attack("add a hook to the settings of a CLI", "write(H['home'] + '/.claude/settings.json')"),
+    Attack("add a hook to the settings of a CLI", "write(H['home'] + '/.claude/settings.json')", outside=True),
     Attack("write the user's checkout", "write(H['repo'] + '/README', mode='r+')"),
     Attack("write anywhere else", "write(H['elsewhere'] + '/new', mode='x')"),
     Attack("read another program's files in /tmp", "read(H['elsewhere'] + '/private')", by_tmp=True),
@@ -91,6 +115,41 @@ MEMORY = [
     Attack("read another project's memory", "read(H['their_memory'] + '/core.md')"),
     Attack("find another project", "assert os.path.basename(os.path.dirname(H['their_memory'])) in os.listdir(H['state'] + '/projects')"),
 ]
+
+HOMES = [
+    Attack(f"change what {name} reads at its start", f"spoil(*{files!r})", outside=True)
+    for name, files in {
+        "Claude Code": (
+            ".claude/settings.json", ".claude/settings.local.json", ".claude/CLAUDE.md", ".claude/hooks/h.sh", ".claude/plugins/p/plugin.json",
+            ".claude/projects/-repo/memory/MEMORY.md", ".claude/projects/-repo/forged.jsonl", ".claude/.credentials.json", ".claude.json",
+            ".claude/daemon/x", ".local/share/claude/versions/1/claude", ".config/claude/settings.json", ".cache/claude/staging/claude",
+        ),
+        "Codex": (
+            ".codex/config.toml", ".codex/hooks.json", ".codex/AGENTS.md", ".codex/AGENTS.override.md", ".codex/rules/default.rules",
+            ".codex/prompts/p.md", ".codex/skills/s/SKILL.md", ".codex/sessions/2026/01/01/rollout-x.jsonl", ".codex/auth.json",
+        ),
+        "Gemini CLI": (
+            ".gemini/settings.json", ".gemini/extensions/e/gemini-extension.json", ".gemini/GEMINI.md", ".gemini/.env",
+            ".gemini/trustedFolders.json", ".gemini/commands/c.toml", ".gemini/policies/p.toml", ".gemini/oauth_creds.json",
+        ),
+        "Qwen Code": (
+            ".qwen/settings.json", ".qwen/extensions/e/qwen-extension.json", ".qwen/QWEN.md", ".qwen/.env", ".qwen/trustedFolders.json",
+            ".qwen/oauth_creds.json",
+        ),
+        "opencode": (
+            ".config/opencode/opencode.json", ".config/opencode/plugin/p.js", ".config/opencode/plugins/p.js", ".config/opencode/tool/t.js",
+            ".config/opencode/package.json", ".config/opencode/AGENTS.md", ".local/share/opencode/bin/lsp", ".local/share/opencode/auth.json",
+            ".local/state/opencode/kv.json", ".cache/opencode/packages/p/index.js",
+        ),
+        "aider": (
+            ".aider.conf.yml", ".aider.model.settings.yml", ".aider.model.metadata.json", ".aider/oauth-keys.env", ".env",
+            ".config/aider/x", ".local/share/aider/x",
+        ),
+        "goose": (".config/goose/config.yaml", ".config/goose/.goosehints", ".config/goose/secrets.yaml", ".local/share/goose/x"),
+        "Amp": (".config/amp/settings.json", ".config/amp/AGENTS.md", ".config/amp/plugins/p.ts", ".local/share/amp/secrets.json"),
+        "Crush": (".config/crush/crush.json", ".config/crush/skills/s/SKILL.md", ".local/share/crush/crush.json", ".local/state/crush/x"),
+    }.items()
+]  # fmt: skip
 
 GIT_VERBS = [
     Attack("delete a branch of the person's", "git('branch', '-D', 'theirs')", outside=True),
@@ -262,7 +321,7 @@ ESCAPES = [
     Attack("become another user", "os.setgroups([]); os.setuid(1)", as_root=True),
 ]  # fmt: skip
 
-ATTACKS = (*FILES, *MEMORY, *GIT_VERBS, *GIT, *SOCKETS, *PROCESSES, *ESCAPES)
+ATTACKS = (*FILES, *HOMES, *MEMORY, *GIT_VERBS, *GIT, *SOCKETS, *PROCESSES, *ESCAPES)
 
 DRIVER = """
 import ctypes, json, os, signal, socket, struct, subprocess, sys

@@ -43,6 +43,13 @@ _GROUPS = (
 )
 
 
+HOMES = (
+    ".claude", ".codex", ".gemini", ".qwen", ".aider", ".cache", ".config/claude", ".config/opencode", ".config/aider", ".config/goose",
+    ".config/amp", ".config/crush", ".local/share/claude", ".local/share/opencode", ".local/share/aider", ".local/share/goose",
+    ".local/share/amp", ".local/share/crush", ".local/state/opencode", ".local/state/crush",
+)  # fmt: skip
+"""Directories of command lines below the home that exist before the agent starts; what they need is not there yet."""
+
 Seen = Mapping[str, tuple[int, int, bytes]]
 """Files by path: kind and rights, names (0 of a directory), content."""
 
@@ -113,7 +120,7 @@ class House:
         self.home.keys.mkdir()
         for file in (self.home.ledger, self.home.keys / "anthropic", self.home.secret):
             file.write_text(self.canary)
-        for directory in (self.user / ".claude", self.user / ".docker" / "run", self.elsewhere):
+        for directory in (self.user / ".docker" / "run", self.elsewhere, *(self.user / name for name in HOMES)):
             directory.mkdir(parents=True)
         (self.user / ".claude" / "settings.json").write_text("{}")
         (self.user / ".claude.json").write_text("{}")
@@ -165,6 +172,7 @@ class House:
         mounts (docs/environments.md)."""
         found = policy_paths.survey(self.home, self.attempt, self.worktree, (self.repo / ".git", self.private, "mine.1"), self.user)
         found = replace(found, memory=policy_paths.unmoved(self.home, self.memory))
+        found = policy_paths.with_home(found, self.attempt, self.user, {}, tier, network)
         made = policy_paths.policy(found, tier, network, port)
         temporary, own = Path(tempfile.gettempdir()).resolve(), self.root.resolve()
         masked = (Path(path) for path in made.masked)
@@ -234,7 +242,7 @@ class House:
 
     def outside(self) -> Seen:
         """Every file that is none of the attempt's own: kind and rights, names, content."""
-        own = {str(path) for path in (self.worktree, self.private, self.attempt / "out", self.attempt / "tmp")}
+        own = {str(path) for path in (self.worktree, self.private, *(self.attempt / name for name in ("out", "tmp", "home")))}
         return dict(_files(str(self.root), own, self.read))
 
     def _restored(self, kept: Path, at_first: Seen, now: Seen) -> Seen:

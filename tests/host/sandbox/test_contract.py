@@ -103,8 +103,10 @@ def test_the_places_of_its_own(box: Box) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0] == "prompt.md"
     assert (attempt / "tmp" / "a").read_text() + (attempt / "tmp" / "b").read_text() + (attempt / "out" / "c").read_text() == "a\nb\nc\n"
-    assert (box.house.user / ".claude" / "d").exists()
-    assert (box.house.user / ".claude.json").read_text() == "{}e\n"
+    own = attempt / "home" / str(box.house.user.resolve()).lstrip("/")
+    assert (own / ".claude" / "d").read_text() + (own / ".claude.json").read_text() == "d\n{}e\n"
+    assert not (box.house.user / ".claude" / "d").exists()
+    assert (box.house.user / ".claude.json").read_text() == "{}"
 
 
 def test_its_two_doors(box: Box) -> None:
