@@ -32,6 +32,7 @@ from supervisor.host import files, foreign, processes
 from supervisor.host.clock import Clock
 from supervisor.host.failpoint import failpoint
 from supervisor.host.freezing import Tree
+from supervisor.host.sandbox import agent_homes
 from supervisor.ledger.conversations import Held
 from supervisor.ledger.rows import AttemptRow, LaunchRow
 from worktrees import environments, merge, refused_names, removal, securing, tampering
@@ -147,6 +148,7 @@ class Ending:
         `ended`). `how` it ended and why; `ready`: since when it could have started, wall clock; `held`: the leases beside it."""
         key = (row.task, row.epoch)
         directory = self._home.attempt(*key)
+        notes = self._take_logins_back(directory)
         made = self._environments.of(row, launch)
         if made is None:
             repository, root = self._environments.repository(launch), self._home.worktrees / launch.project
@@ -158,6 +160,7 @@ class Ending:
         shape = self._result(row, launch, how, times, (work, self._unleased(row, launch, work, held))) | proof(
             of_task(launch.spec.kind), directory
         )
+        shape["notes"] += notes
         for write in (
             lambda: files.private_dir(directory),
             lambda: self._save_screen(row, directory),
@@ -178,6 +181,16 @@ class Ending:
             **lived,
             **(facts(made) if made is not None else {}),
         }
+
+    def _take_logins_back(self, directory: Path) -> list[str]:
+        """Give the person the logins that its agent renewed last. Returns why that failed, if it did. Raises DiskFull."""
+        try:
+            agent_homes.take_all_back(directory, self._clock.wall() * 1000)
+        except DiskFull:
+            raise
+        except NightcrewError as error:
+            return [error.line()]
+        return []
 
     def _result(
         self,

@@ -62,6 +62,7 @@ from supervisor.daemon.pausing import Pausing, Terms
 from supervisor.daemon.publishing import Publishing
 from supervisor.daemon.quotas import QuotaDesk
 from supervisor.daemon.sending import Sending
+from supervisor.daemon.shared_logins import LoginDesk
 from supervisor.daemon.submissions import Submissions
 from supervisor.daemon.wakeups import was_set
 from supervisor.daemon.watching import Watching
@@ -134,6 +135,7 @@ class Loop:
         self.measuring = Measuring(doors, self.jobs, clock, settings, lambda event: self.events([event]))
         self.watching = Watching(doors, self.jobs, clock, lambda event: self.events([event]), self.measuring.cpu_s)
         self.publishing = Publishing(doors, self.jobs, clock)
+        self.logins = LoginDesk(doors, self.jobs, clock)
         self.evidence = AgentEvidence(doors.home, clock, self.asked.set)
         self.jobs.tools = self.evidence.called
         self.streams = AgentStreams(doors, self.jobs, clock, self.evidence)
@@ -336,6 +338,7 @@ class Loop:
         self.watching.step(live)
         self.streams.step(live)
         self.publishing.step(live)
+        self.logins.step(live)
         for key, what in seen.items():
             self._interpret(key, what)
 
