@@ -1,5 +1,6 @@
-"""The order of a group's candidates, and why each stands where it does. Pure: the same facts give the same ranking.
+"""Rank a group's candidates, and say why each stands where it does. Pure: the same facts give the same ranking.
 
+Nothing that a gate prints counts: a candidate's own code runs in the process that prints it, and in the process that writes a report.
 One criterion after the other decides, in the order of CRITERIA; a later one only among those that all before it call equal. What nobody
 measured ranks behind what was measured, and is said. Where nothing tells two apart the plan's order does, and that is said as well.
 """
@@ -32,10 +33,6 @@ class Facts:
     """Of one that it did not pass."""
     weakened: tuple[str, ...] | None = None
     """What it changed that may make its gate say less."""
-    tests: int | None = None
-    """How many passed, as its gate printed it."""
-    coverage: float | None = None
-    """How many percent of the code they ran, as its gate printed it."""
     judged: int | None = None
     """Its place by the judge, from 0; of several that the judge did not tell apart, the same."""
     files: int | None = None
@@ -100,18 +97,11 @@ def _shown(value: float | None, digits: int) -> float | None:
     return None if value is None else round(value, digits)
 
 
-def percent(value: float) -> str:
-    """A coverage, with every digit that its program printed."""
-    return f"{value:.10g}%"
-
-
 CRITERIA: tuple[Criterion, ...] = (
     Criterion("end", lambda one: (0, 0.0 if one.done else 1.0), lambda one: str(one.state)),
     Criterion("gate", lambda one: _less(None if one.gate is None else not one.gate), _gate),
     Criterion("change", lambda one: _more(one.changed), lambda one: _said(one.changed, lambda is_so: "something" if is_so else "nothing")),
     Criterion("what the gate goes by", lambda one: _less(None if one.weakened is None else bool(one.weakened)), _weakened),
-    Criterion("tests passed", lambda one: _more(one.tests), lambda one: _said(one.tests, "{:.0f}".format)),
-    Criterion("coverage", lambda one: _more(one.coverage), lambda one: _said(one.coverage, percent)),
     Criterion("judge", lambda one: _less(one.judged), lambda one: _said(one.judged, lambda place: f"place {place + 1:.0f}")),
     Criterion("lines changed", lambda one: _less(one.lines), lambda one: _said(one.lines, "{:.0f}".format)),
     Criterion("cost", lambda one: _less(_shown(one.cost_usd, 2)), lambda one: _said(one.cost_usd, "${:.2f}".format)),
@@ -189,8 +179,6 @@ def of_result(task: str, state: TaskState, epoch: int, result: Mapping[str, Any]
         gate=gate.get("passed"),
         gate_why=gate.get("why") or "",
         weakened=None if weakens is None else tuple(weakens),
-        tests=(measured.get("tests") or {}).get("passed"),
-        coverage=(measured.get("coverage") or {}).get("percent"),
         judged=judged,
         files=diff.get("files"),
         lines=diff["plus"] + diff["minus"] if diff else None,

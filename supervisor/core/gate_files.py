@@ -1,7 +1,8 @@
-"""Which changes of a result bear on the gate that judges it: tests, their configuration, CI files, lock files, what the gate runs. Pure.
+"""Find the changes of a result that bear on the gate that judges it: tests, their configuration, CI files, lock files, what runs. Pure.
 
-An agent that may change what judges it can pass by changing that. A flag says what was changed, and whether that likely lets pass what did
-not pass before; it is for people, and for the train, which runs such a gate once more as the base has it.
+An agent that may change what judges it can pass by changing that. A flag names the change, and says whether it likely lets pass what did
+not pass before. People see flags first. A train runs a weakened gate once more with the base's files, and takes no result that changes
+what runs (`Kind.RUNS`) before a person accepted it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import itertools
 import json
 import re
 import shlex
+import sys
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,9 +34,12 @@ class Kind(StrEnum):
     LOCK = "lock file"
     CHECKER = "checker told to look away"
     GIT = "git's own file"
+    RUNS = "what decides what runs"
+    """A project file of nightcrew, or a file that a program loads although nothing names it."""
+    CODE = "code that ends its process"
 
 
-RESTORED = frozenset({Kind.TEST, Kind.CONFIG, Kind.BUILD, Kind.CI, Kind.GIT})
+RESTORED = frozenset({Kind.TEST, Kind.CONFIG, Kind.BUILD, Kind.CI, Kind.GIT, Kind.RUNS})
 """Kinds of files that a gate can be run with as the base has them."""
 
 
@@ -55,6 +60,12 @@ class Change:
     new_text: str | None = None
     cut: bool = False
     """It is larger than what was read: the lines are not all."""
+    link: bool = False
+    """It is a symbolic link or a submodule now."""
+    in_package: bool = False
+    """Its directory was a package of Python before (`__init__.py`), so its modules had other names than the interpreter's own."""
+    in_new_folder: bool = False
+    """Its directory is new: nothing that the gate runs knows it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,18 +97,42 @@ _CONFIG = _table(
     pyrightconfig.json jest.config.* vitest.config.* vitest.workspace.* karma.conf.* playwright.config.* cypress.config.*
     .mocharc* .eslintrc* eslint.config.* .eslintignore biome.json* tsconfig*.json .nycrc* babel.config.* .golangci.* clippy.toml
     .clippy.toml rustfmt.toml .rspec .rubocop.yml phpunit.xml* phpstan.neon* sonar-project.properties codecov.yml .codecov.yml
-    .pre-commit-config.yaml noxfile.py testng.xml checkstyle.xml sitecustomize.py usercustomize.py pytest.py unittest.py *.pth
+    .pre-commit-config.yaml noxfile.py testng.xml checkstyle.xml .npmrc .yarnrc .yarnrc.yml .pnpmfile.cjs bunfig.toml .babelrc* .swcrc
+    .taprc ava.config.* .bazelrc .envrc .tool-versions mise.toml .mise.toml rust-toolchain rust-toolchain.toml
     """
 )
+_CONFIG_PATHS = (".cargo/config", ".cargo/config.toml", "*/.cargo/config", "*/.cargo/config.toml", ".mvn/*")
+_PROJECT = ("nightcrew.toml", ".worktreeinclude")
+_START = _table("sitecustomize.py usercustomize.py sitecustomize/* usercustomize/* *.pth")
+"""Files that an interpreter loads by itself when it starts."""
+_IMPORTED = sys.stdlib_module_names | frozenset(
+    _table(
+        """
+    pytest _pytest py pluggy iniconfig packaging exceptiongroup tomli coverage pytest_cov pytest_asyncio pytest_timeout pytest_django
+    pytest_mock xdist execnet hypothesis nose nose2 tox nox mypy mypy_extensions ruff flake8 pycodestyle pyflakes pylint astroid isort black
+    bandit behave robot mock freezegun responses parameterized tap
+    """
+    )
+)
+"""Modules that Python or what runs tests imports by these names: a file of that name comes before them where the gate runs."""
+_MODULE = re.compile(r"(?:py|pyc|pyd|so|(?:cpython|abi)[\w.-]*\.(?:so|pyd))")
+"""What follows a module's name and a dot."""
 _MIXED = ("pyproject.toml", "setup.cfg", "package.json", "Cargo.toml")
 _MIXED_KEYS = {
-    "pyproject.toml": _table("tool.pytest tool.coverage tool.mypy tool.ruff tool.pyright tool.tox tool.nox tool.pylint tool.hatch"),
+    "pyproject.toml": _table(
+        "tool.pytest tool.coverage tool.mypy tool.ruff tool.pyright tool.tox tool.nox tool.pylint tool.hatch tool.poe tool.pdm tool.taskipy"
+        " project.entry-points"
+    ),
     "package.json": _table("scripts jest eslintConfig mocha nyc ava c8 lint-staged"),
     "Cargo.toml": ("lints", "test", "profile.test", "workspace.lints"),
 }
+_TOOL_SECTION = re.compile(r"\[(?:tool:pytest|mypy|flake8|pylint|coverage:|tox:|aliases|options\.entry_points)")
+"""Of setup.cfg."""
+_MAKE = _table("Makefile makefile GNUmakefile Makefile.* makefile.* GNUmakefile.* *.mk *.mak *.make")
+"""Its own, and what it includes, by how people call that."""
 _BUILD = {
-    "make": ("Makefile", "makefile", "GNUmakefile", "*.mk"),
-    "gmake": ("Makefile", "makefile", "GNUmakefile", "*.mk"),
+    "make": _MAKE,
+    "gmake": _MAKE,
     "just": ("justfile", "Justfile", ".justfile"),
     "task": ("Taskfile.yml", "Taskfile.yaml"),
     "rake": ("Rakefile",),
@@ -142,6 +177,11 @@ def wants_text(path: str) -> bool:
     return path.rpartition("/")[2] in _MIXED_KEYS
 
 
+def wants_folder(path: str) -> bool:
+    """Whether `flags` looks at `Change.in_package` and `Change.in_new_folder` of the file when it is new."""
+    return wants_text(path) or _shadowed(path) != ""
+
+
 def flags(changes: Iterable[Change], gate: str = "") -> tuple[Flag, ...]:
     """What of these changes bears on `gate`, a command as a person would type it: what weakens it first, then by path."""
     found = list(changes)
@@ -151,12 +191,20 @@ def flags(changes: Iterable[Change], gate: str = "") -> tuple[Flag, ...]:
     return tuple(sorted(all_flags, key=lambda flag: (not flag.weakens, flag.path, flag.kind)))
 
 
+def what_runs(found: Iterable[Flag]) -> str:
+    """Why a person has to accept a result with these flags before it lands: it decides what runs next. Empty: it does not."""
+    said = [f"{flag.path} {flag.why}" for flag in found if flag.kind is Kind.RUNS]
+    return f"it changes what runs here: {'; '.join(said[:3])}" if said else ""
+
+
 def _of(change: Change, words: Sequence[str], elsewhere: Counter[str]) -> Iterator[Flag]:
     name, where = change.path.rpartition("/")[2], change.old_path or change.path
     ran, about_gate = _ran_by(where, words), True
-    if ran or _matches(name, [one for word in words for one in _BUILD.get(word, ())]):
+    if runs := _what_runs(change):
+        yield Flag(change.path, Kind.RUNS, runs, weakens=True)
+    elif ran or _matches(name, [one for word in words for one in _BUILD.get(word.rpartition("/")[2], ())]):
         yield Flag(change.path, Kind.BUILD, f"{_verb(change)} what the gate runs", weakens=True)
-    elif _matches(name, _CONFIG):
+    elif _matches(name, _CONFIG) or _matches(change.path, _CONFIG_PATHS) or _matches(where, _CONFIG_PATHS):
         yield Flag(change.path, Kind.CONFIG, f"{_verb(change)} how tests or checks run", weakens=True)
     elif change.status != "A" and (_matches(name, _SCRIPTS) or _matches(where, _SCRIPTS)):
         yield Flag(change.path, Kind.BUILD, f"{_verb(change)} what the gate may run", weakens=True)
@@ -174,9 +222,44 @@ def _of(change: Change, words: Sequence[str], elsewhere: Counter[str]) -> Iterat
         about_gate = False
     if limits := gate_lines.loosened(change.removed, change.added, about_gate=about_gate):
         yield Flag(change.path, Kind.CONFIG, f"loosens {', '.join(limits[:3])}", weakens=True)
+    if (ends := gate_lines.exits(change.added) - gate_lines.exits(change.removed)) > 0:
+        yield Flag(
+            change.path, Kind.CODE, f"{_count(ends, 'line')} more that ends its process at once, and the gate's with it", weakens=True
+        )
     more = gate_lines.suppressions(change.added) - gate_lines.suppressions(change.removed)
     if more > 0:
         yield Flag(change.path, Kind.CHECKER, f"{_count(more, 'line')} more that a checker passes over", weakens=False)
+
+
+def _what_runs(change: Change) -> str:
+    """Why the change decides what runs; empty: it does not."""
+    for path in filter(None, (change.path, change.old_path)):
+        name = path.rpartition("/")[2]
+        if path in _PROJECT:
+            return f"{_verb(change)} a file that says what runs"
+        if _matches(name, _START) or _matches("/".join(path.split("/")[-2:]), _START):
+            return f"{_verb(change)} a file that an interpreter loads when it starts"
+    shadowed = _shadowed(change.path, link=change.link) if change.status not in "MD" else ""
+    if not shadowed or change.in_package or change.in_new_folder:
+        return ""
+    return f"{_verb(change)} a module that is imported in place of {shadowed}"
+
+
+def folder_of(path: str) -> str:
+    """The directory in which the file is a module or says how its package is tested; empty: the root."""
+    above, _, name = path.rpartition("/")
+    return above.rpartition("/")[0] if name.startswith("__init__.") else above
+
+
+def _shadowed(path: str, *, link: bool = False) -> str:
+    """The module of Python or of what runs tests that is not found any more where the file is looked for first; empty: none."""
+    above, _, name = path.rpartition("/")
+    module, _, ending = name.partition(".")
+    if module == "__init__":
+        module, is_module = above.rpartition("/")[2], bool(_MODULE.fullmatch(ending))
+    else:
+        is_module = bool(_MODULE.fullmatch(ending)) or (link and not ending)
+    return module if is_module and module in _IMPORTED else ""
 
 
 def _holds_tests(change: Change) -> bool:
@@ -213,16 +296,16 @@ def _tests(change: Change, elsewhere: Counter[str]) -> Iterator[Flag]:
 
 def _mixed(change: Change, name: str) -> Iterator[Flag]:
     """A file that has more in it than what tests and checks need: only that part counts, where it can be read."""
-    keys = _MIXED_KEYS.get(name)
-    old, new = (_parsed(name, text) for text in (change.old_text, change.new_text))
+    keys, is_new = _MIXED_KEYS.get(name), change.status == "A"
+    old = {} if is_new else _parsed(name, change.old_text)
+    new = _parsed(name, change.new_text)
     if keys is None or old is None or new is None:
-        if change.status != "A":
+        if not is_new or keys is not None or any(_TOOL_SECTION.match(line) for line in change.added):
             yield Flag(change.path, Kind.CONFIG, f"{_verb(change)} a file that may say how tests run", weakens=True)
         return
     differ = [key for key in keys if _at(old, key) != _at(new, key)]
     if differ:
-        weakens = any(_at(old, key) is not None for key in differ) or change.status != "A"
-        yield Flag(change.path, Kind.CONFIG, f"changes {', '.join(differ)}", weakens=weakens)
+        yield Flag(change.path, Kind.CONFIG, f"{'sets' if is_new else 'changes'} {', '.join(differ)}", weakens=not change.in_new_folder)
 
 
 def _parsed(name: str, text: str | None) -> Any:

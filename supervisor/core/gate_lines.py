@@ -43,6 +43,7 @@ _SUPPRESSIONS = re.compile(
     r"|@ts-(?:ignore|nocheck|expect-error)|istanbul ignore|c8 ignore|//\s?nolint|#!?\[allow\(|@SuppressWarnings"
     r"|@Suppress\(|rubocop:disable|NOLINT|biome-ignore|prettier-ignore|shellcheck disable"
 )
+_EXITS = re.compile(r"\bos\._exit\(|\breallyExit\(|getRuntime\(\)\.halt\(")
 _LOWER_IS_WEAKER = re.compile(
     r"(fail[_-]under|cov-fail-under|min(?:imum)?[_-]coverage|coverageThreshold)[\"']?\s?[:= ]\s?([0-9]{1,6}(?:\.[0-9]{1,4})?)"
 )
@@ -91,6 +92,11 @@ def empty_asserts(lines: Iterable[str]) -> int:
 def suppressions(lines: Iterable[str]) -> int:
     """Lines that tell a checker to look away."""
     return sum(bool(_SUPPRESSIONS.search(line)) for line in _cut(lines))
+
+
+def exits(lines: Iterable[str]) -> int:
+    """Lines that end their process at once, so that nothing after them fails."""
+    return sum(bool(_EXITS.search(line)) for line in _cut(lines))
 
 
 def loosened(removed: Iterable[str], added: Iterable[str], *, about_gate: bool) -> list[str]:

@@ -223,6 +223,8 @@ class Clashed:
     onto: str
     why: str
     files: tuple[str, ...] = ()
+    for_person: bool = False
+    """A person has to decide it: its agent is not asked to mend it."""
 
 
 @dataclass(frozen=True, slots=True)

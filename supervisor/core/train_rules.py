@@ -116,8 +116,9 @@ def _tried(train: Train, event: Put | ToMake | Clashed | NothingNew) -> Train:
         case ToMake(_, _, commit, command):
             train, number = _wanting(train, Tried(f"{_MAKE}{commit}", commit, command))
             return _with(train, replace(entry, state=EntryState.MAKING, staged=commit, gates=(number,)))
-        case Clashed(_, _, why, files):
-            return _with(train, replace(entry, state=EntryState.CLASHES, reason=why, files=files))
+        case Clashed(_, _, why, files, for_person):
+            may = entry.repairable and not for_person
+            return _with(train, replace(entry, state=EntryState.CLASHES, reason=why, files=files, repairable=may))
         case NothingNew(_, _, why):
             return _with(train, replace(entry, state=EntryState.NOTHING, reason=why))
 

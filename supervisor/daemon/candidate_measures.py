@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from supervisor.core import gate_coverage, test_counts
 from supervisor.core.errors import HostError
 from supervisor.core.gate_files import flags
 from supervisor.core.result import Work
@@ -25,22 +24,11 @@ class Ended:
     spec: TaskSpec
     base: str | None
     work: Work
-    printed: bytes
-    """The end of what its gate printed."""
-    whole: bool
-    """That is all of it."""
 
 
 def take(repository: Repository, ended: Ended) -> Mapping[str, Any]:
-    """`weakens`: what it changed that may make its gate say less, None where git could not tell; `tests` and `coverage`: as
-    `test_counts` and `gate_coverage` read them."""
-    said = ended.printed.decode("utf-8", "replace")
-    counts, covered = test_counts.read(said, whole=ended.whole), gate_coverage.read(said, whole=ended.whole)
-    return {
-        "weakens": _weakens(repository, ended),
-        "tests": None if counts is None else counts.shape(),
-        "coverage": None if covered is None else covered.shape(),
-    }
+    """`weakens`: what it changed that may make its gate say less, None where git could not tell."""
+    return {"weakens": _weakens(repository, ended)}
 
 
 def _weakens(repository: Repository, ended: Ended) -> list[str] | None:
@@ -49,7 +37,7 @@ def _weakens(repository: Repository, ended: Ended) -> list[str] | None:
         return None
     try:
         diffs = tuple(patches.read(repository, base, tip)) if tip != base else ()
-        found = flags(gate_changes.of_diffs(repository, diffs), ended.spec.gate_words if ended.spec.gate else "")
+        found = flags(gate_changes.of_diffs(repository, base, diffs), ended.spec.gate_words if ended.spec.gate else "")
     except HostError:
         return None
     return [f"{flag.path}: {flag.why}" for flag in found if flag.weakens][:NAMED]

@@ -225,14 +225,13 @@ class Ending:
             agent=None if said is None else kind_protocol.shape(said),
             notes=() if said is None else kind_protocol.notes(said, spent),
             gate=None if gate is None else gates.shape(gate, printed),
-            measured=self._measured(launch, row.base_oid, left[0], printed),
+            measured=self._measured(launch, row.base_oid, left[0]),
         )
 
-    def _measured(self, launch: LaunchRow, base: str | None, work: result.Work, printed: bytes) -> Mapping[str, Any] | None:
+    def _measured(self, launch: LaunchRow, base: str | None, work: result.Work) -> Mapping[str, Any] | None:
         if not launch.spec.candidate_of:
             return None
-        made = candidate_measures.Ended(launch.spec, base, work, printed, whole=len(printed) < TAIL)
-        return candidate_measures.take(self._environments.repository(launch), made)
+        return candidate_measures.take(self._environments.repository(launch), candidate_measures.Ended(launch.spec, base, work))
 
     def sweep(self, row: AttemptRow, launch: LaunchRow) -> bool:
         """Remove the worktree and the branch of an attempt that left nothing, where its kind says so. Whether they were removed; what

@@ -68,6 +68,8 @@ class TrainGit:
         done = generated.finish(self.repo, asked.commit, made, self.orders.terms)
         if isinstance(done, Left):
             return Clashed(asked.position, asked.onto, done.why, tuple(map(_text, done.files)))
+        if unseen := _unseen(self.repo, entry, asked.onto, done.commit):
+            return Clashed(asked.position, asked.onto, unseen, for_person=True)
         if _tree(self.repo, done.commit) == _tree(self.repo, asked.onto):
             return NothingNew(asked.position, asked.onto, "it changes nothing on the branch")
         tried = tuple(tried_on(self.repo, train.commands, entry, asked.onto, done.commit))
@@ -85,6 +87,8 @@ class TrainGit:
                 return Clashed(asked.position, asked.onto, why, tuple(map(_text, files)))
             case Contained(why):
                 return NothingNew(asked.position, asked.onto, why)
+        if unseen := _unseen(self.repo, entry, asked.onto, done.commit):
+            return Clashed(asked.position, asked.onto, unseen, for_person=True)
         if done.regenerate:
             command = " && ".join(f"(\n{one}\n)" for one in done.regenerate) if len(done.regenerate) > 1 else done.regenerate[0]
             return ToMake(asked.position, asked.onto, done.commit, command)
@@ -107,6 +111,14 @@ class TrainGit:
     def by_hand(self, train: Train, asked: Move) -> str:
         """The command with which a person moves the branch."""
         return landing.by_hand(self.repo, train.branch, asked.old, asked.new)
+
+
+def _unseen(repo: Repository, entry: Entry, onto: str, commit: str) -> str:
+    """Why the result may not land before a person accepted it; empty: it may."""
+    if entry.trusted:
+        return ""
+    why = gate_files.what_runs(gate_files.flags(gate_changes.read(repo, onto, commit)))
+    return f"{_text(why)}; next: nightcrew review {entry.task}, then --accept" if why else ""
 
 
 def tried_on(repo: Repository, commands: tuple[str, ...], entry: Entry, onto: str, commit: str) -> Iterator[Tried]:

@@ -14,7 +14,7 @@ from supervisor.core.states import TaskState
 from supervisor.ledger import choices, comparing
 from supervisor.ledger.comparing import Comparison
 
-HEADS = ("", "candidate", "state", "gate", "tests", "cover", "judge", "lines", "cost", "time")
+HEADS = ("", "candidate", "state", "gate", "judge", "lines", "cost", "time")
 NUMBERS = HEADS[4:]
 """Of these, the columns of figures."""
 NONE = "-"
@@ -52,9 +52,6 @@ def _row(place: Mapping[str, Any], *, chosen: bool) -> tuple[str, ...]:
 
 
 def _numbers(place: Mapping[str, Any]) -> Iterator[str | None]:
-    cover = place.get("coverage")
-    yield None if place["tests"] is None else str(place["tests"])
-    yield None if cover is None else candidate_ranking.percent(cover)
     yield None if place["judged"] is None else str(place["judged"] + 1)
     yield None if place["lines"] is None else str(place["lines"])
     yield None if place["cost_usd"] is None else f"${place['cost_usd']:.2f}"

@@ -72,7 +72,7 @@ def gather(db: sqlite3.Connection, view: TaskView, repository: Repository, tip: 
     base = str(view.base_oid) if merged else left
     diffs = tuple(patches.read(repository, base, tip))
     gate = rows.launch(db, view.id).spec.gate_words
-    found = flags(gate_changes.of_diffs(repository, diffs), gate)
+    found = flags(gate_changes.of_diffs(repository, base, diffs), gate)
     said = tuple(conflicts.of_one(matrix, view.id))
     comments, decision = tuple(reviews.comments(db, view.id)), reviews.decision(db, view.id)
     return Review(view, repository, base, tip, merged, diffs, found, gate, said, comments, decision)
@@ -85,8 +85,9 @@ def _left(view: TaskView, repository: Repository, into: str, tip: str) -> str:
 
 def looked_through(db: sqlite3.Connection, view: TaskView, repository: Repository, into: str, tip: str) -> tuple[str, int]:
     """The size of a result, and how much of it may weaken its gate. Raises as `Git.run`."""
-    diffs = patches.read(repository, _left(view, repository, into, tip), tip, 0)
-    found = flags(gate_changes.of_diffs(repository, diffs), rows.launch(db, view.id).spec.gate_words)
+    left = _left(view, repository, into, tip)
+    diffs = patches.read(repository, left, tip, 0)
+    found = flags(gate_changes.of_diffs(repository, left, diffs), rows.launch(db, view.id).spec.gate_words)
     return size(diffs), sum(flag.weakens for flag in found)
 
 

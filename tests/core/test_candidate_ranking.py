@@ -14,7 +14,7 @@ from supervisor.core.candidate_ranking import CRITERIA, Facts, best, of_result, 
 from supervisor.core.states import TaskState
 
 GOOD = Facts(
-    "r/a", TaskState.DONE, 1, "c0ffee", gate=True, weakened=(), tests=5, coverage=87.5, judged=0,
+    "r/a", TaskState.DONE, 1, "c0ffee", gate=True, weakened=(), judged=0,
     files=2, lines=10, cost_usd=1.0, seconds=60.0
 )  # fmt: skip
 WORSE: dict[str, dict[str, Any]] = {
@@ -22,8 +22,6 @@ WORSE: dict[str, dict[str, Any]] = {
     "gate": {"gate": False},
     "change": {"files": 0},
     "what the gate goes by": {"weakened": ("Makefile: changes what the gate runs",)},
-    "tests passed": {"tests": 4},
-    "coverage": {"coverage": 87.4},
     "judge": {"judged": 1},
     "lines changed": {"lines": 11},
     "cost": {"cost_usd": 1.01},
@@ -31,7 +29,6 @@ WORSE: dict[str, dict[str, Any]] = {
 }
 UNKNOWN: dict[str, dict[str, Any]] = {
     "gate": {"gate": None}, "change": {"files": None}, "what the gate goes by": {"weakened": None},
-    "tests passed": {"tests": None}, "coverage": {"coverage": None},
     "judge": {"judged": None}, "lines changed": {"lines": None}, "cost": {"cost_usd": None}, "time": {"seconds": None},
 }  # fmt: skip
 
@@ -40,8 +37,8 @@ def drawn(chance: random.Random, number: int) -> Facts:
     """Facts of which many are equal or unknown."""
     return Facts(
         f"r/{number}", chance.choice([TaskState.DONE, TaskState.FAILED]), 1, "c0ffee",
-        gate=chance.choice([None, True, False]), weakened=chance.choice([None, (), ("x",)]), tests=chance.choice([None, 1, 2]),
-        coverage=chance.choice([None, 50.0, 87.5]), judged=chance.choice([None, 0, 1]),
+        gate=chance.choice([None, True, False]), weakened=chance.choice([None, (), ("x",)]),
+        judged=chance.choice([None, 0, 1]),
         files=chance.choice([None, 0, 1]), lines=chance.choice([None, 0, 3]),
         cost_usd=chance.choice([None, 0.0, 1.5]), seconds=chance.choice([None, 1.0]),
     )  # fmt: skip
@@ -110,10 +107,10 @@ def test_facts_are_read_from_a_result_and_from_an_older_one() -> None:
         "spawn_to_done_ms": 1500, "measured": {"weakens": ["a: b"], "tests": {"passed": 7}, "coverage": {"percent": 87.3}},
     }  # fmt: skip
     found = of_result("r/a", TaskState.FAILED, 2, result)
-    assert (found.gate, found.gate_why, found.weakened, found.tests, found.lines, found.files) == (False, "exit code 1", ("a: b",), 7, 7, 2)
-    assert (found.cost_usd, found.seconds, found.tip, found.changed, found.coverage) == (0.5, 1.5, "c0ffee", True, 87.3)
+    assert (found.gate, found.gate_why, found.weakened, found.lines, found.files) == (False, "exit code 1", ("a: b",), 7, 2)
+    assert (found.cost_usd, found.seconds, found.tip, found.changed) == (0.5, 1.5, "c0ffee", True)
     old = of_result("r/a", TaskState.DONE, 1, {"end": "done"})
-    assert (old.gate, old.weakened, old.tests, old.coverage, old.lines, old.seconds, old.changed) == (None,) * 7
+    assert (old.gate, old.weakened, old.lines, old.seconds, old.changed) == (None,) * 5
     assert of_result("r/a", TaskState.WAITING, 0, None).tip == ""
 
 

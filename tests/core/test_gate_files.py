@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from supervisor.core.gate_files import Change, Flag, Kind, flags, is_test
+from supervisor.core.gate_files import Change, Flag, Kind, flags, is_test, what_runs
 
 ONE = ("def test_one():", "    assert add(1, 2) == 3")
 TWO = ("def test_two():", "    assert add(2, 2) == 4")
@@ -70,7 +72,7 @@ def test_what_the_gate_runs_is_its_own() -> None:
     assert said(changed("test", status="A"), gate="pytest test") == []
     for path in ("tool.py", "tool/__init__.py", "tool/__main__.py"):
         assert said(changed(path, status="A"), gate="python3 -m tool") == [(path, Kind.BUILD, True)]
-    assert said(changed("pytest.py", status="A"), gate="make test") == [("pytest.py", Kind.CONFIG, True)]
+    assert said(changed("pytest.py", status="A"), gate="make test") == [("pytest.py", Kind.RUNS, True)]
 
 
 def test_scripts_that_what_the_gate_runs_may_run_are_known_by_their_names() -> None:
@@ -107,3 +109,67 @@ def test_lines_of_any_length_and_many_files_are_looked_through() -> None:
 def test_names_of_tests() -> None:
     assert all(map(is_test, ["test_a.py", "a/b_test.go", "web/a.spec.tsx", "src/AppTest.java", "tests/helpers.py", "spec/a_spec.rb"]))
     assert not any(map(is_test, ["src/a.py", "contest.py", "latest.py", "tests/conftest.py", "", "docs/tests.md"]))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "argparse.py", "json/__init__.py", "src/secrets.pyc", "lib/_pytest/__init__.py", "tests/random.cpython-311-x86_64-linux-gnu.so",
+        "random.abi3.so", "coverage.py", "sitecustomize.py", "src/usercustomize.py", "tests/usercustomize/__init__.py", "x.pth",
+        "nightcrew.toml", ".worktreeinclude",
+    ],
+)  # fmt: skip
+def test_a_new_file_that_a_program_loads_unnamed_decides_what_runs(path: str) -> None:
+    found = flags([Change(path, "A")], "make test")
+    assert [(flag.kind, flag.weakens) for flag in found] == [(Kind.RUNS, True)] and path in what_runs(found)
+
+
+@pytest.mark.parametrize("path", ["nightcrew.toml", "sitecustomize.py"])
+def test_one_that_goes_or_is_changed_does_too(path: str) -> None:
+    for change in (Change("kept", "R", old_path=path), Change(path, "D"), Change(path, "M")):
+        assert said(change) == [(change.path, Kind.RUNS, True)]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        Change("argparse.py", "M"), Change("app/types.py", "A", in_package=True), Change("new/types.py", "A", in_new_folder=True),
+        Change("argparse.md", "A"), Change("json/data.py", "A"), Change("calc.py", "A"), Change("bin/profile", "A"),
+        Change("docs/nightcrew.toml", "A"),
+    ],
+)  # fmt: skip
+def test_other_files_of_such_names_do_not(change: Change) -> None:
+    assert flags([change], "make test") == () and what_runs(()) == ""
+
+
+def test_a_link_of_such_a_name_does() -> None:
+    assert said(Change("json", "A", link=True)) == [("json", Kind.RUNS, True)]
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("pyproject.toml", '[tool.pytest.ini_options]\naddopts = "--co"\n'),
+        ("package.json", '{"scripts": {"test": "true"}}'),
+        ("setup.cfg", "[tool:pytest]\naddopts = --co\n"),
+    ],
+)
+def test_a_new_file_that_says_how_tests_run_weakens_them_where_they_ran_before(path: str, text: str) -> None:
+    change = Change(path, "A", added=tuple(text.splitlines()), new_text=text)
+    assert said(change) == [(path, Kind.CONFIG, True)]
+    plain = {"pyproject.toml": '[project]\nname = "a"\n', "package.json": '{"name": "a"}', "setup.cfg": "[metadata]\nname = a\n"}[path]
+    assert said(Change(path, "A", added=tuple(plain.splitlines()), new_text=plain)) == []
+    if path != "setup.cfg":
+        assert said(replace(change, in_new_folder=True)) == [(path, Kind.CONFIG, False)]
+
+
+def test_what_ends_the_process_of_a_test_is_seen_in_any_file() -> None:
+    assert said(changed("calc.py", added=("import os", "os._exit(0)"))) == [("calc.py", Kind.CODE, True)]
+    assert said(changed("calc.py", removed=("os._exit(0)",), added=("os._exit(1)",))) == []
+
+
+@pytest.mark.parametrize(
+    "path", [".cargo/config.toml", "web/.cargo/config.toml", ".mvn/maven.config", ".npmrc", "rust-toolchain.toml", "rules.mk"]
+)
+def test_what_steers_a_program_that_runs_tests_is_configuration(path: str) -> None:
+    assert [weakens for _, _, weakens in said(Change(path, "A"), gate="./make check")] == [True]

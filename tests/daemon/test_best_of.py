@@ -78,7 +78,7 @@ def test_three_tries_are_ranked_one_is_chosen_and_what_follows_begins_once(house
 
     found = json.loads(house.ok("compare", "api", "--json"))
     assert [place["task"].rpartition("/")[2] for place in found["places"]] == ["api-3", "api-2", "api-1"], found
-    assert [(place["tests"], place["coverage"]) for place in found["places"]] == [(3, 87.0)] * 3 and found["choice"] is None
+    assert found["choice"] is None and not {"tests", "coverage"} & found["places"][0].keys(), "what a gate prints counts for nothing"
     assert found["places"][1]["weakened"] == ["check.sh: changes what the gate runs"]
     shown = house.ok("compare", "api")
     assert (

@@ -100,3 +100,18 @@ def test_a_gate_that_lies_behind_a_link_or_below_a_file_is_put_back(world: World
     assert commit is not None
     assert world.sh(at, "diff", "--name-only", base, commit, "--", "tests", "pytest.ini") == ""
     assert world.sh(at, "ls-tree", "--name-only", commit, "tests/") == "tests/test_a.py"
+
+
+def test_where_a_new_module_lies_is_read_from_the_base(world: World) -> None:
+    repo = world.repo()
+    at = repo.root
+    world.commit(at, "package/__init__.py", "")
+    base = world.commit(at, "plain/a.py", "")
+    for name in ("package", "plain", "new", "package/new"):
+        (at / name).mkdir(exist_ok=True)
+        (at / name / "__init__.py").touch()
+        (at / name / "types.py").write_text("x = 1\n")
+    (at / "plain" / "json").symlink_to("../new")
+    tip = world.commit(at, "queue.py", "x = 1\n")
+    found = {flag.path for flag in flags(read(repo, base, tip), "pytest") if flag.kind is Kind.RUNS}
+    assert found == {"plain/types.py", "plain/json", "queue.py"}
