@@ -62,6 +62,8 @@ class Tried:
     """The last line of its output."""
     waited: str = ""
     """Why it did not start, in words; empty: it did."""
+    code: int | None = None
+    """Its exit code, where it exited by itself."""
 
 
 def untried(tasks: Sequence[TaskSpec], why: str) -> list[Tried]:
@@ -182,4 +184,5 @@ def _tried(home: Home, view: queries.TaskView, task: TaskSpec, waits: Verdict | 
         result.get("cost_usd"),
         lines[-1].strip()[:300] if lines else "",
         waits.words or waits.code if waits is not None and not view.final else "",
+        (result.get("exit") or {}).get("code"),
     )

@@ -134,13 +134,19 @@ gate = "grep -q hello README && touch made"
 id = "red"
 command = "true"
 gate = "echo it is red; exit 3"
+[[tasks]]
+id = "lacking"
+command = "true"
+gate = "no-such-program"
 """
     )
     code, shape, found = checks(house, plan)
     assert code == 1 and shape["ready"] is False and shape["verdict"].startswith("not ready: 1 of ")
     assert found["repository/gate-1"]["state"] == "ok"  # the base has hello, the checkout has not
-    assert found["repository/gate-2"]["state"] == "fail" and "it is red" in found["repository/gate-2"]["seen"]
-    assert "repository/gate-3" not in found
+    red = found["repository/gate-2"]
+    assert red["state"] == "warn" and "it is red" in red["seen"] and "the night is to make it pass" in red["seen"]
+    assert found["repository/gate-3"]["state"] == "fail" and "could not judge anything" in found["repository/gate-3"]["seen"]
+    assert "repository/gate-4" not in found
     assert found["credentials/anthropic"]["state"] == "ok" and "cost nothing" in found["credentials/anthropic"]["seen"]
     assert found["repository/base"]["state"] == "warn" and "README" in found["repository/base"]["seen"]
     assert found["prediction/end"]["state"] == "unknown" and shape["prediction"]["end_s"]["likely"] is None
@@ -149,7 +155,7 @@ gate = "echo it is red; exit 3"
         git(house.repo, "branch", "--list"),
         (house.repo / "README").stat().st_mtime_ns,
     )
-    assert {view.name for view in house.tasks()} == {"gate-1", "gate-2", "call-anthropic"}  # nothing of the plan
+    assert {view.name for view in house.tasks()} == {"gate-1", "gate-2", "gate-3", "call-anthropic"}  # nothing of the plan
     with closing(store.connect_readonly(house.home.ledger)) as db:
         assert history.of_kind(db, "shell") == []  # what was tried out teaches nothing
     left = git(house.repo, "for-each-ref", "--format=%(refname)", "refs/nightcrew").split()
@@ -329,7 +335,7 @@ def test_a_night_that_is_not_ready_is_not_installed(house: House, monkeypatch: p
     from tests.daemon.installed_kit import own_crontab
 
     table = own_crontab(house, monkeypatch)
-    plan = house.plan('[[tasks]]\nid = "one"\ncommand = "true"\ngate = "exit 1"\n')
+    plan = house.plan('[[tasks]]\nid = "one"\ncommand = "true"\ngate = "no-such-program"\n')
     done = house.run("night", "install", plan, "--at", "22:30", "--yes")
-    assert done.returncode == 6 and "fails on the base" in done.stderr and "--no-check" in done.stderr
+    assert done.returncode == 6 and "fails today" in done.stderr and "--no-check" in done.stderr
     assert not table.exists() and not (house.home.root / "nights").exists()
