@@ -134,7 +134,7 @@ class SupervisedRun:
         """Have it made. Raises ToolFailed when a command or a check failed."""
         env = allowed(os.environ, {name for name in os.environ if name.startswith(_INSTALLERS) or name.upper() in _NETWORK})
         order = Order(repo.project, str(repo.root), str(repo.common_dir), spec, repo.head, {}, (), env)
-        begun = protocol.call(self.home.daemon_socket, "snapshot", {"do": "create", "order": order.to_wire()})
+        begun = protocol.call(self.home.daemon_socket, "snapshot", {"do": "create", "order": order.to_wire(), "agreed": True})
         row: list[Snapshot] = []
 
         def is_over() -> bool:

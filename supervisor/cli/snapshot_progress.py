@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import click
 
 from supervisor.cli import common
 from supervisor.cli.tail import Tail
-from supervisor.core.errors import NotRunning, ToolFailed, one_line
-from supervisor.core.snapshots import WHOLE, Snapshot, SnapshotState, chosen, overriding, staleness, unasked
+from supervisor.core.errors import NeedsHuman, NotRunning, ToolFailed, one_line
+from supervisor.core.snapshots import WHOLE, Snapshot, SnapshotState, chosen, overriding, staleness
 from supervisor.host.paths import Home
 from supervisor.ledger import snapshots, store
 
@@ -24,15 +27,16 @@ if TYPE_CHECKING:
 LOOK_S = 0.2
 
 
-def build(home: Home, order: Order) -> Snapshot:
+def build(home: Home, order: Order, *, agreed: bool = False, may_ask: bool = True) -> Snapshot:
     """Have the supervisor make it, printing what its commands print (on stderr) until it is ready; the snapshot.
 
-    One that is there stays as it is; one that somebody else has made now is waited for.
-    Raises ToolFailed when a command failed, NotRunning when the supervisor went away.
+    One that is there stays as it is; one that somebody else has made now is waited for. `agreed`: the person asked for this set-up by the
+    command; else the person is asked where the supervisor wants that, on a terminal and with `may_ask`.
+    Raises NeedsHuman when nobody agreed, ToolFailed when a command failed, NotRunning when the supervisor went away.
     """
     from supervisor.daemon import lock
 
-    begun = common.ask(home, "snapshot", {"do": "create", "order": order.to_wire()})
+    begun = _begun(home, order, agreed=agreed, may_ask=may_ask)
     if begun["new"]:
         common.say(f"making snapshot {order.spec.name} of {order.base_oid[:12]}; Ctrl-C leaves it being made")
     with contextlib.closing(store.connect_readonly(home.ledger)) as db:
@@ -52,14 +56,26 @@ def build(home: Home, order: Order) -> Snapshot:
     return row
 
 
-def ready_for(home: Home, submission: Submission) -> Submission:
+def _begun(home: Home, order: Order, *, agreed: bool, may_ask: bool) -> dict[str, Any]:
+    request = {"do": "create", "order": order.to_wire()}
+    try:
+        return common.ask(home, "snapshot", {**request, "agreed": agreed})
+    except NeedsHuman as error:
+        if not (may_ask and sys.stdin.isatty()):
+            raise
+        common.say(f"the set-up of snapshot {order.spec.name} {one_line(error.why.removeprefix('it '))}")
+        click.confirm("Run it?", abort=True, err=True)
+        return common.ask(home, "snapshot", {**request, "agreed": True})
+
+
+def ready_for(home: Home, submission: Submission, *, may_ask: bool = True) -> Submission:
     """Make the snapshots that tasks of `submission` name, where there is none or a stale one. Returns `submission` with the id of each, so
     that its tasks start from these, whatever is made meanwhile.
 
     A snapshot that differs only in its base commit is used as it is: what differs is checked out in each environment. A task that brings
     an id gets the snapshot of that id while it exists.
     Raises as `build`, NotFound for a name that neither the project file nor the ledger knows, and Refused for a task that asks for other
-    resources than its memory snapshot has, or whose commands nobody asked for; nothing is made then.
+    resources than its memory snapshot has; nothing is made then.
     """
     wanted = {task.snapshot: task.snapshot_id for task in submission.spec.tasks if task.snapshot}
     if not wanted:
@@ -68,7 +84,7 @@ def ready_for(home: Home, submission: Submission) -> Submission:
 
     place = submit.workplace(Path(submission.root))
     found = {name: _found(home, name, noted, place, submission) for name, noted in wanted.items()}
-    made = {name: _made(home, name, row, order) for name, (row, order) in found.items()}
+    made = {name: _made(home, name, row, order, may_ask=may_ask) for name, (row, order) in found.items()}
     tasks = tuple(replace(task, snapshot_id=made.get(task.snapshot, "")) for task in submission.spec.tasks)
     return replace(submission, spec=replace(submission.spec, tasks=tasks))
 
@@ -82,9 +98,6 @@ def _found(home: Home, name: str, noted: str, place: Workplace, submission: Subm
         spec, order = row.spec, None
     else:
         spec = place.project.snapshots.get(name) or (row.spec if row else None) or snapshot_order.asked_for(name, place, {})
-        if (refusal := unasked(row, spec, noted)) is not None:
-            raise refusal
-        spec = replace(spec, typed=row is not None and row.spec.typed)  # the same commands: they are still the person's
         order = snapshot_order.order(spec, place, submission.base_oid, os.environ)
     for task in submission.spec.tasks:
         if task.snapshot == name and (refusal := overriding(spec, task)) is not None:
@@ -92,7 +105,7 @@ def _found(home: Home, name: str, noted: str, place: Workplace, submission: Subm
     return row, order
 
 
-def _made(home: Home, name: str, row: Snapshot | None, order: Order | None) -> str:
+def _made(home: Home, name: str, row: Snapshot | None, order: Order | None, *, may_ask: bool) -> str:
     """The id of the snapshot that is there now, made when it has to be."""
     if row is not None and (order is None or row.state is SnapshotState.READY):
         changed = staleness(row, order.spec, row.base_oid, order.digests) if order is not None else ()
@@ -100,7 +113,7 @@ def _made(home: Home, name: str, row: Snapshot | None, order: Order | None) -> s
             return row.id
         common.say(f"snapshot {name} is stale: {one_line('; '.join(changed))}")
     assert order is not None  # noqa: S101 - only a row that is taken as it is comes without
-    return build(home, order).id
+    return build(home, order, may_ask=may_ask).id
 
 
 def _rows(home: Home, name: str, project: str) -> list[Snapshot]:

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
-from supervisor.core.errors import Refused
+from supervisor.core.errors import NeedsHuman, Refused
 
 if TYPE_CHECKING:
     from supervisor.core.spec import TaskSpec
@@ -101,8 +101,6 @@ class SnapshotSpec:
     processes_max: int = 0
     cores: int = 0
     """How many; 0 leaves it to the settings."""
-    typed: bool = False
-    """A person typed it; else the repository's project file said it. No ingredient: the same snapshot comes of both."""
 
     def to_json(self) -> str:
         """The form stored in the ledger."""
@@ -155,9 +153,8 @@ class Snapshot:
 
 
 def key(spec: SnapshotSpec, base_oid: str, digests: Mapping[str, str]) -> str:
-    """64 hex digits of everything that made a snapshot. Its name, who typed it and the order of `digests` do not matter; all else does."""
+    """64 hex digits of everything that made a snapshot. Its name and the order of `digests` do not matter; all else does."""
     made = {**asdict(spec), "name": "", "lock_files": (), "base_oid": base_oid, "digests": dict(digests)}
-    del made["typed"]
     return hashlib.sha256(json.dumps(made, ensure_ascii=True, sort_keys=True).encode()).hexdigest()
 
 
@@ -214,24 +211,18 @@ def chosen(rows: Sequence[Snapshot], *noted: str | None) -> Snapshot | None:
     return next(iter((*meant, *(row for row in rows if row.state is SnapshotState.READY), *rows)), None)
 
 
-def unasked(row: Snapshot | None, said: SnapshotSpec, noted: str) -> Refused | None:
-    """Why a task that names a snapshot, `row` being what there is of it, may not have the commands run that the project file `said`; None
-    when it may.
+def not_agreed(spec: SnapshotSpec) -> NeedsHuman | None:
+    """Return the error for a snapshot of `spec` to whose making nobody has agreed; None when making it runs nothing.
 
-    Naming a snapshot asks for what the project file says of it, also when a pull has changed that. It does not where the person typed the
-    commands themselves, nor where an environment is opened again (`noted` is the id that it had): those ask for what there was.
+    The agreement is for exactly what the snapshot is made of: the ledger has a row of its key (`key`), which holds the commands, the
+    lock files and the base commit. So a commit that changes the set-up, or a script that the set-up runs, is asked for anew.
     """
-    if not noted and not (row is not None and row.spec.typed):
+    commands = [*spec.setup, *spec.verify, *(f"import {name}" for name in spec.preload)]
+    if not commands:
         return None
-    if row is not None and all(getattr(row.spec, name) == getattr(said, name) for name in _RUN):
-        return None
-    why = "its commands in nightcrew.toml have changed" if row is not None else "it was removed"
-    hint = f"nightcrew snapshot create {said.name}"
-    return Refused("cannot start from the snapshot", on=said.name, why=why, kept="all as it was", hint=hint)
-
-
-_RUN: Final = ("setup", "verify", "preload")
-"""What of a snapshot is run when it is made: importing a module runs it."""
+    why = f"it runs as you, outside a sandbox, with the files of this commit: {'; '.join(commands)}"
+    hint = f"nightcrew snapshot create {spec.name}"
+    return NeedsHuman("nobody has agreed to the set-up of the snapshot", on=spec.name, why=why, kept="all as it was", hint=hint)
 
 
 def _changed_files(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +87,7 @@ def asked_for(name: str, place: Workplace, options: Mapping[str, Any]) -> Snapsh
         raise NotFound("nobody said what is in the snapshot", on=name, why=why, hint=f"nightcrew snapshot create {name} --setup COMMAND")
     shape = {key: list(value) if isinstance(value, tuple) else value for key, value in given.items()}
     try:
-        return replace(to_spec(check_name(name), SnapshotModel.model_validate(shape)), typed=True)
+        return to_spec(check_name(name), SnapshotModel.model_validate(shape))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         key = str((*first["loc"], "")[0]).replace("_", "-")

@@ -20,7 +20,7 @@ from pathlib import Path
 from agents.zygote import Wanted
 from supervisor.core import records
 from supervisor.core.errors import DiskFull, HostError, LedgerError, NightcrewError, NotFound, Refused, StaleEpoch
-from supervisor.core.snapshots import WHOLE, Pruned, Snapshot, SnapshotKind, SnapshotState, changes, chosen, prune
+from supervisor.core.snapshots import WHOLE, Pruned, Snapshot, SnapshotKind, SnapshotState, changes, chosen, not_agreed, prune
 from supervisor.daemon import setup
 from supervisor.daemon.setup import Bench
 from supervisor.daemon.snapshot_order import Order
@@ -116,8 +116,11 @@ class SnapshotDesk:
 
     # Make ------------------------------------------------------------------------------------------------------------------------
 
-    async def create(self, order: Order) -> Begun:
-        """Have it: one that is made of exactly this is looked at and kept, one that is being made is waited for, else a build begins."""
+    async def create(self, order: Order, *, agreed: bool) -> Begun:
+        """Have it: one that is made of exactly this is looked at and kept, one that is being made is waited for, else a build begins.
+
+        `agreed`: a person agrees to what the build runs. Raises NeedsHuman where nobody does and nobody did before, to exactly this.
+        """
         self._ledger.know_project(order.project, order.root, order.common_dir)
         known = self._known(order)
         if known is not None and known.state in WHOLE and (damage := await asyncio.to_thread(self.damage, known)):
@@ -128,6 +131,8 @@ class SnapshotDesk:
             if known.state is SnapshotState.STALE:
                 self._mark(order)
             return Begun(self._known(order) or known, self._log(known), new=False)
+        if known is None and not agreed and (refusal := not_agreed(order.spec)) is not None:
+            raise refusal
         row = self._ledger.snapshots.begin(order.project, order.spec, order.base_oid, order.digests)
         self._building[row.id] = row
         failpoint("snapshot.committed")

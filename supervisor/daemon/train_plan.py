@@ -14,6 +14,7 @@ from supervisor.core.errors import Refused
 from supervisor.core.landing import Entry, Event, Stage, Train
 from supervisor.core.landing_terms import Method, Terms
 from supervisor.core.reviews import Decision, Verdict
+from supervisor.core.sandbox import Tier
 from supervisor.core.spec import RunSpec, Submission, TaskSpec
 from supervisor.core.train_orders import ENTRIES_MAX, GATE_KIND, Candidate, Orders
 from supervisor.daemon import choosing, offers, submit
@@ -110,7 +111,7 @@ def planned(db: sqlite3.Connection, views: Sequence[TaskView], place: Workplace,
     entries = [_entry(view, specs[view.id], decided.get(view.id), offered[view.id].tip, force=asked.force) for view in views]
     entries = [replace(entry, repairable=entry.repairable and (entry.task, entry.tip) not in mended) for entry in entries]
     commands, said = train_orders.gates(asked.gates, wanted.gate, [spec.gate_words for spec in specs.values()])
-    gate = _gate_task(place, list(specs.values()), gated=bool(commands))
+    gate = _confined(_gate_task(place, list(specs.values()), gated=bool(commands)), place, views, list(specs.values()))
     terms = Terms("", merge.person(repository), 0.0, Method(asked.method or wanted.method), bool(commands), branch, place.project.generated)
     template = submit.submission(RunSpec("gate", (gate,)), place, base, None, environ)
     orders = Orders(template.root, template.common_dir, terms, gate, template.env)
@@ -188,6 +189,17 @@ def _gate_task(place: Workplace, specs: Collection[TaskSpec], *, gated: bool) ->
         "snapshot": snapshot if gated or place.project.generated else "",
     }  # fmt: skip
     return plan.single(("true",), kinds(), options, place.project.defaults, place.project.base).tasks[0]
+
+
+def _confined(gate: TaskSpec, place: Workplace, views: Sequence[TaskView], specs: Collection[TaskSpec]) -> TaskSpec:
+    """The task of a gate, in no lower tier than that of any agent whose work it runs, and with no more network in the highest tier."""
+    held = max((view.tier or 0 for view in views), default=0)
+    if not held:
+        return gate
+    tier = max(held, gate.sandbox or 0, place.settings.sandbox or 0)
+    networks = {spec.network for spec in specs}
+    network = gate.network if held < Tier.OFFLINE else networks.pop() if len(networks) == 1 else False
+    return replace(gate, sandbox=tier, network=network)
 
 
 def _notes(place: Workplace, branch: str) -> list[str]:

@@ -27,7 +27,6 @@ specs = st.builds(
     memory_max=numbers,
     processes_max=numbers,
     cores=numbers,
-    typed=st.booleans(),
 )
 digests = st.dictionaries(st.sampled_from(["uv.lock", "go.sum", "sub/yarn.lock"]), st.sampled_from(["aa", "bb"]))
 oids = st.sampled_from(["0" * 40, "1" * 40])
@@ -69,23 +68,10 @@ def test_which_of_a_name_is_meant(found: tuple[SnapshotState, ...], noted: tuple
 
 
 @pytest.mark.parametrize("name", ["setup", "verify", "preload"])
-@pytest.mark.parametrize(
-    ("typed", "noted", "refused"), [(False, "", False), (True, "", True), (False, "p/deps@0", True), (True, "p/deps@0", True)]
-)
-def test_commands_that_nobody_asked_for_are_refused(name: str, typed: bool, noted: str, refused: bool) -> None:
-    one = row(spec=SnapshotSpec("deps", setup=("make",), typed=typed))
-    other = dataclasses.replace(one.spec, typed=False, **{name: ("else",)})  # type: ignore[arg-type]
-    assert snapshots.unasked(one, dataclasses.replace(one.spec, copy=(".env",)), noted) is None
-    answer = snapshots.unasked(one, other, noted)
-    assert (answer is not None) == refused
-    if answer is not None:
-        assert answer.why == "its commands in nightcrew.toml have changed" and answer.hint == "nightcrew snapshot create deps"
-
-
-def test_of_a_removed_one_nobody_knows_the_commands() -> None:
-    answer = snapshots.unasked(None, SnapshotSpec("deps", setup=("make",)), "p/deps@0")
-    assert answer is not None and answer.why == "it was removed"
-    assert snapshots.unasked(None, SnapshotSpec("deps", setup=("make",)), "") is None
+def test_whatever_making_it_runs_is_asked_for_with_its_words(name: str) -> None:
+    error = snapshots.not_agreed(SnapshotSpec("deps", **{name: ("else",)}))  # type: ignore[arg-type]
+    assert error is not None and "else" in error.why and error.hint == "nightcrew snapshot create deps"
+    assert snapshots.not_agreed(SnapshotSpec("deps", copy=(".env",))) is None
 
 
 # Keys and staleness ---------------------------------------------------------------------------------------------------------------------
@@ -98,8 +84,8 @@ def test_it_is_stale_exactly_when_its_key_is_another(one: Snapshot, spec: Snapsh
 
 
 @given(specs, oids, digests)
-def test_a_key_does_not_know_the_name_the_order_the_patterns_or_who_typed_it(spec: SnapshotSpec, base: str, files: dict[str, str]) -> None:
-    other = dataclasses.replace(spec, name="x", lock_files=("never.lock",), typed=not spec.typed)
+def test_a_key_does_not_know_the_name_the_order_or_the_patterns(spec: SnapshotSpec, base: str, files: dict[str, str]) -> None:
+    other = dataclasses.replace(spec, name="x", lock_files=("never.lock",))
     assert snapshots.key(spec, base, files) == snapshots.key(other, base, dict(reversed(files.items())))
 
 

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.terminal import Terminal
 from tests.daemon.snapshot_kit import commit, create, rows, states, with_dependencies
 from tests.support import House, plan_of, shell_task, wait_until
 
-CHANGED = "cannot start from the snapshot deps: its commands in nightcrew.toml have changed"
+ASKED = "nobody has agreed to the set-up of the snapshot deps"
 NEXT = "next: nightcrew snapshot create deps"
 
 
@@ -37,8 +38,10 @@ def test_a_task_starts_from_the_one_that_was_looked_at_when_it_was_handed_over(h
     table(house, "mkdir -p .venv && cp uv.lock .venv/lock")
     wait = shell_task("wait", f"while [ ! -e {tmp_path}/go ]; do sleep 0.05; done")
     after = shell_task("one", "cat uv.lock .venv/lock", snapshot="deps", after=["wait"])
+    house.ok("snapshot", "create", "deps")
     house.ok("run", "-d", house.plan(plan_of([wait, after])))
     commit(house, "uv.lock", "version 2\n")
+    house.ok("snapshot", "create", "deps")
     house.ok("add", "-f", "--id", "two", "--snapshot", "deps", "cat uv.lock .venv/lock")
     assert states(house) == ["ready", "stale"] and not house.task("one").final
     (tmp_path / "go").touch()
@@ -57,29 +60,49 @@ def test_a_name_that_three_open_at_once_is_open_once(house: House) -> None:
     assert len(house.tasks()) == 1
 
 
-def test_commands_that_a_pull_brings_are_not_run_for_a_snapshot_that_a_person_made(house: House, tmp_path: Path) -> None:
+def test_commands_that_a_pull_brings_are_not_run_before_a_person_agrees(house: House, tmp_path: Path) -> None:
     create(house)
     table(house, f"touch {tmp_path}/ran; mkdir -p .venv")
     done = house.run("add", "-f", "--id", "one", "--snapshot", "deps", "true")
-    assert done.returncode == 6 and CHANGED in done.stderr and NEXT in done.stderr
+    assert done.returncode == 8 and ASKED in done.stderr and f"touch {tmp_path}/ran" in done.stderr and NEXT in done.stderr
     assert not (tmp_path / "ran").exists() and house.tasks() == [] and states(house) == ["ready"]
     house.ok("snapshot", "create", "deps")
     assert (tmp_path / "ran").exists(), "asked for by its name"
     house.ok("add", "-f", "--id", "one", "--snapshot", "deps", "true")
 
 
-def test_what_a_person_typed_stays_theirs_when_it_is_made_again(house: House, tmp_path: Path) -> None:
-    create(house)
-    commit(house, "uv.lock", "version 2\n")
+def test_the_same_commands_are_asked_for_anew_with_other_files(house: House, tmp_path: Path) -> None:
+    """What a set-up runs is in the commit as well: `sh prepare` is another set-up once `prepare` and a lock file have changed."""
+    commit(house, "prepare", "mkdir -p .venv\n")
+    table(house, "sh prepare")
+    house.ok("snapshot", "create", "deps")
     house.ok("add", "-f", "--id", "one", "--snapshot", "deps", "true")
-    assert states(house) == ["ready", "stale"]
+    commit(house, "prepare", f"touch {tmp_path}/ran; mkdir -p .venv\n")
+    house.ok("add", "-f", "--id", "two", "--snapshot", "deps", "true")  # as it is: nothing of the set-up runs
+    commit(house, "uv.lock", "version 2\n")
+    done = house.run("add", "-f", "--id", "three", "--snapshot", "deps", "true")
+    assert done.returncode == 8 and ASKED in done.stderr
+    assert not (tmp_path / "ran").exists() and states(house) == ["ready"]
+
+
+def test_on_a_terminal_the_person_is_asked(house: House, tmp_path: Path) -> None:
     table(house, f"touch {tmp_path}/ran; mkdir -p .venv")
-    assert CHANGED in house.run("add", "--snapshot", "deps", "true").stderr
-    assert not (tmp_path / "ran").exists()
+    terminal = Terminal(tmp_path / "person.sock", house)
+    try:
+        for answer, left in (("n", 130), ("y", 0)):
+            terminal.nightcrew("add", "-f", "--id", f"said-{answer}", "--snapshot", "deps", "true")
+            assert "ran; mkdir" in " ".join(terminal.sees("Run it?").split())
+            terminal.type(answer)
+            terminal.sees(f"left with {left}")
+            assert (tmp_path / "ran").exists() == (answer == "y")
+    finally:
+        terminal.hang_up()
+    assert [task.name for task in house.tasks()] == ["said-y"]
 
 
 def test_an_environment_is_opened_again_with_what_it_had(house: House, tmp_path: Path) -> None:
     table(house, "mkdir -p .venv; echo one > .venv/module")
+    house.ok("snapshot", "create", "deps")
     fork(house, "deps", "--as", "review", "--", "true")
     table(house, f"touch {tmp_path}/ran; mkdir -p .venv")
     fork(house, "--reopen", "review", "--", "grep -qx one .venv/module")
@@ -89,14 +112,15 @@ def test_an_environment_is_opened_again_with_what_it_had(house: House, tmp_path:
     assert states(house) == ["ready", "stale"], "the stale one is whole, and its own"
 
 
-def test_where_that_is_gone_it_is_made_again_of_the_same_commands_and_of_no_others(house: House, tmp_path: Path) -> None:
+def test_where_that_is_gone_it_is_made_again_once_a_person_agrees(house: House, tmp_path: Path) -> None:
     table(house, "mkdir -p .venv; echo one > .venv/module")
+    house.ok("snapshot", "create", "deps")
     fork(house, "deps", "--as", "review", "--", "true")
     house.ok("clean", "--yes", "--discard", house.task("review").id)
     table(house, f"touch {tmp_path}/ran; mkdir -p .venv")
     house.ok("snapshot", "rm", "deps")
     done = house.run("fork", "--reopen", "review", "--", "true")
-    assert done.returncode == 6 and "deps: it was removed" in done.stderr and NEXT in done.stderr
+    assert done.returncode == 8 and ASKED in done.stderr and NEXT in done.stderr
     assert not (tmp_path / "ran").exists() and len(house.tasks()) == 1
     house.ok("snapshot", "create", "deps")
     fork(house, "--reopen", "review", "--", "true")

@@ -111,6 +111,7 @@ def test_the_cores_of_a_snapshot_are_those_of_its_tasks(house: House) -> None:
         pytest.skip("one core is all there is")
     (house.repo / "tell.py").write_text("import os\nprint(len(os.sched_getaffinity(0)))\n")
     commit(house, "nightcrew.toml", '[snapshot.deps]\nkind = "memory"\npreload = ["colorsys"]\ncores = 1\n')
+    house.ok("snapshot", "create", "deps")
     house.ok("add", "-f", "--id", "agent", "--snapshot", "deps", "--", sys.executable, "tell.py")
     assert house.ok("logs", "agent") == "1\n"
 

@@ -210,13 +210,15 @@ def test_a_supervisor_killed_while_it_removes_one(house: House) -> None:
 # Stale ----------------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_changed_lock_file_makes_it_again_for_a_task_that_names_it_and_taken_back_it_is_ready_again(house: House) -> None:
+def test_a_changed_lock_file_makes_it_again_and_taken_back_it_is_ready_again(house: House) -> None:
     house.start_daemon()
     (house.repo / "nightcrew.toml").write_text('[snapshot.deps]\nsetup = ["mkdir -p .venv && cp uv.lock .venv/module"]\n')
     commit(house, "nightcrew.toml", (house.repo / "nightcrew.toml").read_text())
-    assert run(house, SHOW, name="first") == "version 1\n", "made by itself"
+    house.ok("snapshot", "create", "deps")
+    assert run(house, SHOW, name="first") == "version 1\n"
     assert run(house, SHOW, name="second") == "version 1\n" and states(house) == ["ready"]
     commit(house, "uv.lock", "version 2\n")
+    house.ok("snapshot", "create", "deps")
     assert run(house, SHOW, name="third") == "version 2\n"
     assert states(house) == ["ready", "stale"] and "uv.lock changed" in rows(house)[1].reason
     git(house.repo, "reset", "-q", "--hard", "HEAD~1")
@@ -229,15 +231,19 @@ def test_changed_commands_make_it_again(house: House) -> None:
     house.start_daemon()
     settings = house.repo / "nightcrew.toml"
     commit(house, "nightcrew.toml", '[snapshot.deps]\nsetup = ["mkdir -p .venv && echo one > .venv/module"]\n')
+    house.ok("snapshot", "create", "deps")
     assert run(house, SHOW, name="first") == "one\n"
     settings.write_text(settings.read_text().replace("one", "two"))
+    house.ok("snapshot", "create", "deps")
     assert run(house, "cat .venv/module", name="second") == "two\n"
     assert states(house) == ["ready", "stale"] and rows(house)[1].reason == "its set-up commands changed"
 
 
-def test_what_cannot_be_made_by_itself_hands_nothing_over(house: House) -> None:
+def test_what_cannot_be_made_hands_nothing_over(house: House) -> None:
+    """The person agreed to it when it failed the first time, so it is tried again without a question."""
     house.start_daemon()
     commit(house, "nightcrew.toml", '[snapshot.deps]\nsetup = ["exit 3"]\n')
+    house.run("snapshot", "create", "deps")
     done = house.run("add", "--snapshot", "deps", "true")
     assert done.returncode != 0 and "no snapshot was made deps: set-up failed exit 3: exit 3" in done.stderr
     assert house.tasks() == []

@@ -72,6 +72,8 @@ def house(house: House) -> House:
 
 def told(house: House, name: str, *command: str) -> tuple[dict[str, Any], Path]:
     """What a task that runs the tool found, with `.` for its worktree; and that."""
+    if not states(house, "warm"):
+        house.ok("snapshot", "create", "warm")
     house.ok("add", "-f", "--snapshot", "warm", "--id", name, "--", *command)
     text, _, tree = house.ok("logs", name).strip().rpartition(" ")
     return json.loads(text), Path(tree)

@@ -57,6 +57,7 @@ def place(house: House) -> zygote.Place:
 
 def at_work(house: House, name: str = "agent", *words: str) -> Path:
     """A task forked from `warm` that has begun; its worktree."""
+    house.ok("snapshot", "create", "warm")
     house.ok("add", "--snapshot", "warm", "--id", name, *words, *python("wait.py"))
     wait_until(lambda: (worktree := house.task(name).worktree) and Path(worktree, "pid").exists(), "it to work")
     return Path(str(house.task(name).worktree))
@@ -77,6 +78,7 @@ def kill(pid: int) -> None:
 def test_an_agent_is_forked_with_its_modules_and_a_plain_one_is_not(house: House) -> None:
     """Also once its zygote died, and once it was stopped."""
     house.start_daemon()
+    house.ok("snapshot", "create", "warm")
     house.ok("add", "-f", "--snapshot", "warm", "--id", "one", *python("tell.py", "a", "b"))
     house.ok("add", "-f", "--id", "plain", *python("tell.py"))
     assert house.ok("logs", "one") == "warm one.1 a b\n"
@@ -97,6 +99,7 @@ def test_an_agent_is_forked_with_its_modules_and_a_plain_one_is_not(house: House
 
 def _another_is_warm(house: House, name: str, before: Record) -> Record:
     """A task is forked by another zygote than the one before; that one."""
+    house.ok("snapshot", "create", "warm")
     house.ok("add", "-f", "--snapshot", "warm", "--id", name, *python("tell.py"))
     assert house.ok("logs", name) == f"warm {name}.1\n"
     after = zygote.find(place(house))
@@ -109,12 +112,14 @@ def _another_is_warm(house: House, name: str, before: Record) -> Record:
 def test_a_supervisor_finds_the_zygote_of_the_one_before(house: House, older: dict[str, str]) -> None:
     """And replaces it when that one was older: after an upgrade tasks that start warm run what those run that start cold."""
     daemon = house.start_daemon()
+    house.ok("snapshot", "create", "warm")
     house.ok("add", "-f", "--snapshot", "warm", "--id", "one", *python("tell.py"))
     before = zygote.find(place(house))
     assert before is not None and before.program == zygote.program()
     daemon.kill()
     daemon.wait()
     daemon = house.start_daemon()
+    house.ok("snapshot", "create", "warm")
     house.ok("add", "-f", "--snapshot", "warm", "--id", "two", *python("tell.py"))
     assert house.ok("logs", "two") == "warm two.1\n" and zygote.find(place(house)) == before
     daemon.kill()
@@ -240,6 +245,7 @@ def test_modules_that_set_up_made_are_preloaded_and_those_of_the_last_build(hous
     for version in (1, 2):
         text = f"mkdir -p {packages} && echo VERSION = {version} > {packages}/ours.py"
         commit(house, "nightcrew.toml", f'[snapshot.warm]\nkind = "memory"\nsetup = ["{text}"]\npreload = ["ours"]\n')
+        house.ok("snapshot", "create", "warm")
         house.ok("add", "-f", "--snapshot", "warm", "--id", f"v{version}", *python("tell.py"))
         assert house.ok("logs", f"v{version}") == f"{version}\n"
     assert states(house, "warm") == ["ready", "stale"]
@@ -249,5 +255,6 @@ def test_many_at_once_are_all_warm(house: House) -> None:
     house.config.write_text(house.config.read_text().replace("[limits]", "slots = 8\n[limits]"))
     house.start_daemon()
     tasks = [shell_task(f"t{number}", [sys.executable, "tell.py"], snapshot="warm") for number in range(10)]
+    house.ok("snapshot", "create", "warm")
     house.ok("run", house.plan(plan_of(tasks)))
     assert {house.ok("logs", f"t{number}").split()[0] for number in range(10)} == {"warm"}

@@ -58,7 +58,7 @@ def sandbox() -> int:
 
 @pytest.fixture
 def house(house: House) -> House:
-    """Its snapshots are made when tasks name them."""
+    """Its project file describes both snapshots."""
     (house.repo / ".gitignore").write_text(".venv/\n__pycache__/\n")
     commit(house, "nightcrew.toml", SNAPSHOTS)
     return house
@@ -148,6 +148,7 @@ def test_agents_in_a_sandbox_are_adopted_and_recorded_once(house: House, sandbox
     house.start_daemon()
     script = "while [ ! -e $NIGHTCREW_OUT/go ]; do sleep 0.05; done; cat .venv/module; echo left > left"
     command = f"touch $NIGHTCREW_OUT/begun; {script}"
+    house.ok("snapshot", "create", snapshot)
     house.ok("run", "-d", house.plan(plan_of([_task(name, command, snapshot) for name in ("one", "two")])))
     for name in ("one", "two"):
         wait_until((_out(house, name) / "begun").exists, f"{name} to begin")
@@ -177,6 +178,7 @@ def test_a_warm_program_in_a_sandbox_survives_the_supervisor(house: House, sandb
         pytest.skip("no sandbox works here")
     commit(house, "agent.py", PROGRAM)
     house.start_daemon()
+    house.ok("snapshot", "create", "memory")
     house.ok("run", "-d", house.plan(shell_task("one", [sys.executable, "agent.py"], snapshot="memory", sandbox=1)))
     wait_until((_out(house, "one") / "begun").exists, "it to begin")
     kill_daemon(house, random.Random(0))

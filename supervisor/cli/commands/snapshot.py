@@ -61,7 +61,7 @@ def create(name: str, repo: Path, base: str | None, as_json: bool, **options: An
     if options["preload"]:
         options["kind"] = options["kind"] or "memory"
     spec = snapshot_order.asked_for(name, place, options)
-    row = snapshot_progress.build(home(), snapshot_order.order(spec, place, base, os.environ))
+    row = snapshot_progress.build(home(), snapshot_order.order(spec, place, base, os.environ), agreed=True)
     if as_json:
         common.print_json(**face.as_json(row))
     else:

@@ -81,7 +81,7 @@ class VerbDoors:
         if any(task.snapshot for task in submission.spec.tasks):
             from supervisor.cli import snapshot_progress
 
-            submission = snapshot_progress.ready_for(self._where, submission)
+            submission = snapshot_progress.ready_for(self._where, submission, may_ask=False)
         run = str(self._ask("submit", to_wire(submission))["run"])
         failpoint("api.submitted")
         return run

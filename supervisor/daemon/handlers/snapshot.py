@@ -10,12 +10,13 @@ from supervisor.daemon.snapshot_order import Order
 
 
 async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
-    """`do`: `create` with an `order`; `remove` with `project` and `names`; `prune` with `remove`: act, or only look.
+    """`do`: `create` with an `order`, and whether a person agrees to what it runs (`agreed`); `remove` with `project` and `names`; `prune`
+    with `remove`: act, or only look.
 
     Returns `id`, `epoch`, `log` and whether a build of it has begun now (`new`); `removed` and `kept` (with `why`); or `prunable`.
     """
     if args["do"] == "create":
-        begun = await loop.snapshots.create(Order.from_wire(args["order"]))
+        begun = await loop.snapshots.create(Order.from_wire(args["order"]), agreed=args.get("agreed") is True)
         return {"id": begun.row.id, "epoch": begun.row.epoch, "log": str(begun.log), "new": begun.new}
     if args["do"] == "prune":
         found = await loop.snapshots.prune(act=bool(args["remove"]))
