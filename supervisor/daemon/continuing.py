@@ -10,7 +10,9 @@ are refused, since without the conversation they mean nothing.
 
 from __future__ import annotations
 
+import contextlib
 import glob
+import itertools
 import os
 import stat
 import uuid
@@ -33,6 +35,7 @@ from supervisor.ledger.rows import LaunchRow
 
 TRANSCRIPT_MAX = 256 * 2**20
 """Bytes of a transcript that we hand on ourselves."""
+FILES_MAX, DEPTH_MAX = 1000, 3
 OUT = "{out}/"
 
 
@@ -195,9 +198,28 @@ def hand_on(home: Home, key: tuple[str, int], kind: Kind, origin: Origin, env: M
     below, _, last = name.rpartition("/")
     if now is not None:
         _give(last, data, now.attempt, f"{now.own}/{below}", once=True)
+        beside = name.removesuffix(".jsonl")
+        if before is not None and beside != name:
+            _give_files((before.attempt, f"{before.own}/{beside}"), (now.attempt, f"{now.own}/{beside}"))
     elif before is not None:
         Path(before.real, below).mkdir(parents=True, exist_ok=True)
         _give(last, data, Path(before.real, below), "", once=True)
+
+
+def _give_files(source: tuple[Path, str], target: tuple[Path, str]) -> None:
+    """Copy what Claude Code keeps of a conversation beside its transcript, such as long outputs of tools; not over what is there. At most
+    FILES_MAX files of TRANSCRIPT_MAX bytes together: without them the conversation goes on too."""
+    left = TRANSCRIPT_MAX
+    with contextlib.suppress(OSError):
+        for path, here, entry in itertools.islice(foreign.entries(*source), FILES_MAX):
+            below = path[len(source[1]) :]
+            data = here.read(entry.name, left + 1) if below.count("/") <= DEPTH_MAX else None
+            left -= len(data or b"")
+            if left < 0:
+                return
+            if data is not None:
+                with foreign.folder(target[0], target[1] + below, make=True) as place:
+                    place.create(entry.name, data, mode=0o600)
 
 
 def _transcript(top: Path, below: str, name: str) -> bytes:

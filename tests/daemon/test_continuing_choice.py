@@ -133,8 +133,14 @@ def test_the_transcript_of_a_confined_agent_is_in_its_copy_of_the_home_and_is_ha
     (own[0] / SAID).parent.mkdir(parents=True)
     (own[0] / SAID).write_text("one\ncut")
     assert continuing._has(state, row, kind, LOST)
+    kept = "projects/-r/s/tool-results/long.txt"
+    (own[0] / ".claude" / kept).parent.mkdir(parents=True)
+    (own[0] / ".claude" / kept).write_text("long")
+    (own[0] / ".claude" / kept).with_name("link.txt").symlink_to("/etc/passwd")
     continuing.hand_on(state, ("run/a", 2), kind, origin, row.env)
     assert (own[1] / SAID).read_text() == "one\n"
+    assert (own[1] / ".claude" / kept).read_text() == "long", "what the transcript speaks of comes along"
+    assert [file.name for file in (own[1] / ".claude" / kept).parent.iterdir()] == ["long.txt"]
     (own[1] / SAID).write_text("one\ntwo\n")
     continuing.hand_on(state, ("run/a", 2), kind, origin, row.env)
     assert (own[1] / SAID).read_text() == "one\ntwo\n", "its agent may have begun before a crash of ours"

@@ -18,7 +18,9 @@ import pytest
 
 import tests.data
 from agents import delivery
+from supervisor.daemon import sending
 from supervisor.host import terminals
+from supervisor.host.sandbox import agent_homes
 from supervisor.ledger import store
 from tests.support import House, make_repository, plan_of, shell_task, wait_until
 
@@ -325,3 +327,24 @@ def test_ids_not_names_say_where_a_text_goes_and_nothing_keeps_its_words(agent: 
     with contextlib.closing(store.connect_readonly(agent.house.home.ledger)) as db:
         assert db.execute("SELECT DISTINCT text FROM delivery WHERE state NOT IN ('pending', 'typing')").fetchall()[0][0] == ""
         assert db.execute("SELECT count(*) FROM journal WHERE data LIKE '%secret%'").fetchone()[0] == 0
+
+
+def test_the_record_of_a_confined_claude_is_in_its_copy_of_the_home(tmp_path: Path) -> None:
+    """Two confined agents have the same process numbers: in one directory they would write over each other's records."""
+    person = tmp_path / "person" / ".claude"
+    (person / "sessions").mkdir(parents=True)
+    (person / "sessions" / "2.json").write_text("the person's")
+    attempts = [tmp_path / name for name in ("a", "b", "tier0")]
+    for attempt in attempts:
+        attempt.mkdir()
+    for attempt in attempts[:2]:
+        made = agent_homes.prepare(attempt, agent_homes.find(tmp_path / "person", {}, ()), gives_back=True)
+        assert sending._session(person / "sessions", "2.json", attempt) is None
+        own = attempt / made.own(str(person / "sessions"))
+        own.mkdir()
+        (own / "2.json").write_text(attempt.name)
+    seen = [sending._session(person / "sessions", "2.json", attempt) for attempt in attempts]
+    assert seen == [b"a", b"b", b"the person's"]
+    (own / "2.json").unlink()
+    (own / "2.json").symlink_to(person / "sessions" / "2.json")
+    assert sending._session(person / "sessions", "2.json", attempts[1]) is None, "no link is followed"
