@@ -35,6 +35,7 @@ def lines(where: Home, db: sqlite3.Connection, view: queries.TaskView) -> Iterat
         yield f"  records   {where.attempt(view.id, view.epoch)}"
     if taken := model_usage.of([view.result]):
         yield f"  models    {model_usage.text(taken, text.age(taken['wait_s']))}"
+    yield from (f"  note      {one_line(str(note))}" for note in (view.result or {}).get("notes", ()))
     for name, said in usage.facts(view):
         yield f"  {name:<9} {said}"
     yield from (f"  conflicts {said}" for said in conflicts.of_one(conflicts.known(where, view.project), view.id))

@@ -9,11 +9,13 @@ is given our tools.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from supervisor.core.conversations import How, Origin
+from supervisor.core.gateway import client_env
 from supervisor.core.spec import TaskSpec
 
 PLACEHOLDERS = (
@@ -21,6 +23,8 @@ PLACEHOLDERS = (
     "prompt_file",
     "settings",
     "settings_dir",
+    "claude_env",
+    "claude_sandbox",
     "model",
     "steps_max",
     "cost_max",
@@ -33,7 +37,9 @@ PLACEHOLDERS = (
     "openai_url",
     "anthropic_url",
     "anthropic_token",
+    "openai_token",
     "gemini_url",
+    "aider_config",
     "mcp_config",
     "mcp_server",
     "memory",
@@ -280,10 +286,14 @@ def _values(kind: Kind, task: TaskSpec, place: Place) -> dict[str, str]:
         "openai_url": place.variables.get("OPENAI_BASE_URL", ""),
         "anthropic_url": place.variables.get("ANTHROPIC_BASE_URL", ""),
         "anthropic_token": place.variables.get("ANTHROPIC_AUTH_TOKEN", ""),
+        "openai_token": place.variables.get("OPENAI_API_KEY", ""),
         "gemini_url": place.variables.get("GOOGLE_GEMINI_BASE_URL", ""),
         "mcp_config": place.mcp_config,
         "mcp_server": place.variables.get(CLIENT_VARIABLE, ""),
         "memory": place.variables.get(MEMORY_VARIABLE, ""),
+        "claude_env": json.dumps(client_env.claude_env(place.variables)),
+        "aider_config": client_env.aider_config(place.variables),
+        "claude_sandbox": '{"enabled": false}' if place.sandboxed else "{}",
         "core": place.core,
     }
     settings = "".join(fill((kind.settings.strip(),), values))

@@ -67,6 +67,8 @@ class Spent:
     """From when to when each of its requests was at a model, wall clock."""
     queued: tuple[tuple[float, float], ...] = ()
     """From when to when each of them waited for its turn."""
+    past: int = 0
+    """Tokens among these that it took past the gateway, by its own account."""
     first: tuple[int, int, int] | None = None
     """Input, cache reads and cache writes of its first request; see `gateway.account.reading.first_of_attempt`."""
 

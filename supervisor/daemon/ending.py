@@ -203,8 +203,13 @@ class Ending:
         """`how` it ended and why, its times as `attempt_account` wants them, and what it left in git and wrote without a lease."""
         key = (row.task, row.epoch)
         directory = self._home.attempt(*key)
-        spent = model_usage.of_attempt(self._home, *key, expected=self._access.reaches_gateway(*key))
+        expected, uncounted = self._access.reaches_gateway(*key), ""
+        spent = model_usage.of_attempt(self._home, *key, expected=expected)
         said = kind_protocol.heard(of_task(launch.spec.kind), directory)
+        fresh = row.epoch == 1 and not launch.spec.continue_from
+        if expected and said is not None and (past := kind_protocol.past(said, spent, first=fresh)):
+            uncounted = model_usage.charge_past(self._home, row, launch.spec, (*said.models, launch.spec.model)[0], past)
+            spent = model_usage.of_attempt(self._home, *key, expected=expected)
         stdout = b"" if said is not None else foreign.read_plain(directory / "stdout.log", TAIL, tail=True) or b""
         record = self._observer.record(key)
         gate = record.gate if record is not None else None
@@ -223,7 +228,7 @@ class Ending:
             account=attempt_account.closed(self._home, row, launch.spec, (record, spent), times),
             output=result.last_json_object(stdout) if said is None else kind_protocol.structured(said),
             agent=None if said is None else kind_protocol.shape(said),
-            notes=() if said is None else kind_protocol.notes(said, spent),
+            notes=() if said is None else (*filter(None, (uncounted,)), *kind_protocol.notes(said, spent)),
             gate=None if gate is None else gates.shape(gate, printed),
             measured=self._measured(launch, row.base_oid, left[0]),
         )

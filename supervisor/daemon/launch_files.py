@@ -13,6 +13,7 @@ from typing import Any
 from agents.kinds import to_run
 from supervisor.core import environment, identity, kind, processor_share, records, traces
 from supervisor.core.conversations import Origin
+from supervisor.core.gateway import client_env
 from supervisor.core.records import LaunchSpec
 from supervisor.core.sandbox import Tier
 from supervisor.core.spec import Settings
@@ -93,6 +94,8 @@ def write(access: AgentAccess, settings: Settings, key: tuple[str, int], launch:
     directory = home.attempt(*key)
     tag = records.tag(str(home.root), *key)
     own = {**terms.inputs, **dict(terms.confined.variables), **access.variables(*key, spec.task_class)}
+    if access.gateway_port():
+        own |= client_env.past_proxies({**launch.env, **spec.params, **own})
     agent, share = to_run(spec.kind), processor_share.of(spec.task_class, settings.nice)
     place = kind.Place(
         prompt_file=str(directory / PROMPT),

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 
 from supervisor.core.errors import DiskFull, NightcrewError
 from supervisor.core.gateway.types import Usage
 from supervisor.core.result import Spent
+from supervisor.core.spec import TaskSpec
+from supervisor.gateway import status_client
 from supervisor.gateway.account import reading, schema
 from supervisor.gateway.account.reading import Spans, Totals
 from supervisor.host.paths import Home
+from supervisor.ledger.rows import AttemptRow
 
 SETTLED_S = 2.0
 """A request whose client died is settled within a second."""
@@ -32,11 +36,12 @@ def of_attempt(home: Home, task: str, epoch: int, *, expected: bool) -> Spent:
                 time.sleep(_LOOK_S)
             first = reading.first_of_attempt(db, task, epoch)
             spans = reading.spans_of_attempt(db, task, epoch)
+            past = reading.past(db, task, epoch)
     except DiskFull:
         raise  # there will be room again
     except NightcrewError as error:
         return Spent(notes=(f"its tokens are not known: {error.line()}",))
-    return _spent(totals, first, spans) if expected or totals.requests or totals.under_way else Spent()
+    return _spent(totals, first, spans, past) if expected or totals.requests or totals.under_way else Spent()
 
 
 def unserved(home: Home, task: str, epoch: int) -> str:
@@ -57,7 +62,19 @@ def dollars(home: Home, task: str) -> float:
         return reading.counted_of(db, task) + reading.under_way_usd(db, task)
 
 
-def _spent(totals: Totals, first: Usage | None, spans: Spans) -> Spent:
+def charge_past(home: Home, row: AttemptRow, spec: TaskSpec, model: str, took: tuple[Mapping[str, int], float | None]) -> str:
+    """Have the gateway count what an attempt took past it, `took` as `kind_protocol.past` gives it, against every cap; empty, or why it
+    could not. May be repeated."""
+    tokens, cost = took
+    body = {"task": row.task, "epoch": row.epoch, "class": str(spec.task_class), "model": model, "tokens": dict(tokens), "cost_usd": cost}
+    try:
+        status_client.fetch(home, status_client.PAST, post=True, body=body)
+    except NightcrewError as error:
+        return f"it took {sum(tokens.values()):,} tokens past the gateway by its own account, and no cap counts them: {error.line()}"
+    return ""
+
+
+def _spent(totals: Totals, first: Usage | None, spans: Spans, past: int) -> Spent:
     late = f"{totals.under_way} of its requests were not settled yet, so its tokens and cost are too low" if totals.under_way else ""
     return Spent(
         input=totals.tokens.input,
@@ -68,8 +85,15 @@ def _spent(totals: Totals, first: Usage | None, spans: Spans) -> Spent:
         cost_usd=None if totals.cost_usd is None else round(totals.cost_usd, 6),
         models=tuple(map(asdict, totals.models)),
         waited_s=round(totals.wait_s, 3),
-        notes=(late,) if late else (),
+        notes=tuple(filter(None, (late, _went_past(past)))),
+        past=past,
         busy=spans.busy,
         queued=spans.queued,
         first=None if first is None else (first.input, first.cache_read, first.cache_write),
     )
+
+
+def _went_past(tokens: int) -> str:
+    if not tokens:
+        return ""
+    return f"its model calls went past the gateway: {tokens:,} tokens by its own account, which count against its caps"

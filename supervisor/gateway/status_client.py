@@ -13,7 +13,7 @@ from supervisor.core.errors import NotRunning, TimedOut, ToolFailed
 from supervisor.host import secrets
 from supervisor.host.paths import Home
 
-PING, STATUS, NOW, STOP, RELOAD, CREW = (f"/nightcrew/{page}" for page in ("ping", "status", "now", "stop", "reload", "crew"))
+PING, STATUS, NOW, STOP, RELOAD, CREW, PAST = (f"/nightcrew/{page}" for page in ("ping", "status", "now", "stop", "reload", "crew", "past"))
 METRICS = "/metrics"
 RELOAD_S = 40.0
 """It reads the settings by a process of its own, and keys by programs that may take 30 s."""

@@ -11,13 +11,17 @@ from aiohttp import web
 
 from supervisor.core import tokens
 from supervisor.core.errors import NightcrewError
+from supervisor.core.gateway.types import Api, LaneKey, Usage
+from supervisor.core.states import TaskClass
+from supervisor.gateway.account import rows
 from supervisor.gateway.account.reading import Figures, Window
+from supervisor.gateway.account.rows import OpenRow
 from supervisor.gateway.identity import carried
 from supervisor.gateway.metrics.metrics import Metrics
 from supervisor.gateway.request_context import RequestContext
 from supervisor.gateway.request_handler import Page
 from supervisor.gateway.status import caps, status
-from supervisor.gateway.status_client import CREW, METRICS, NOW, PING, RELOAD, STATUS, STOP
+from supervisor.gateway.status_client import CREW, METRICS, NOW, PAST, PING, RELOAD, STATUS, STOP
 
 Answer = Callable[[web.BaseRequest], Awaitable[web.Response]]
 _WINDOW_S = 300.0
@@ -27,7 +31,7 @@ _OLD_S = 15.0
 
 
 class StatusRoutes:
-    """Ping, status, metrics, stop and reload."""
+    """Ping, status, metrics, stop, reload, and what attempts took past the gateway."""
 
     def __init__(
         self,
@@ -58,6 +62,7 @@ class StatusRoutes:
             METRICS: self._page("GET", self._exposed, self._metrics.may_scrape),
             CREW: self._page("POST", self._told),
             STOP: self._page("POST", self._stopped),
+            PAST: self._page("POST", self._charged),
             RELOAD: self._page("POST", self._reloaded),
         }
 
@@ -120,6 +125,32 @@ class StatusRoutes:
             return _json({"error": "a supervisor of another version"}, 400)
         self._metrics.told(said)
         return _json({"told": True})
+
+    async def _charged(self, request: web.BaseRequest) -> web.Response:
+        """Charge an attempt once for what it took past us, and tell its caps."""
+        said, context = json.loads(await request.read()), self._context
+        usage = Usage(**said["tokens"])
+        cost = context.prices.cost(said["model"], usage) if said["cost_usd"] is None else said["cost_usd"]
+        row = OpenRow(
+            agent=said["task"],
+            epoch=said["epoch"],
+            model=said["model"],
+            lane=LaneKey(Api.ANTHROPIC, rows.ELSEWHERE, long_context=False),
+            upstream=rows.ELSEWHERE,
+            account=rows.ELSEWHERE,
+            task_class=TaskClass(said["class"]),
+            at=context.clock.wall(),
+            queued_ms=0.0,
+            attempt_no=1,
+            bound=usage,
+            expected=usage,
+            bound_usd=cost,
+            body_key=rows.PAST,
+        )
+        charged = await context.account.past(row, cost)
+        if charged:
+            context.admission.traffic.crew.past(row.agent, cost or 0.0, usage.uncached, context.clock.monotonic())
+        return _json({"charged": charged})
 
     async def _stopped(self, _: web.BaseRequest) -> web.Response:
         self._stop()

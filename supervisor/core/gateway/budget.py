@@ -297,6 +297,18 @@ class Budgets:
         if agent in self.budgets:
             self.budgets[agent].recost(usd, tokens, now, surplus)
 
+    def past(self, agent: str, usd: float, tokens: float, now: float) -> None:
+        """Count what a task took past the gateway, against every cap that its requests count against."""
+        if agent in self.budgets:
+            self.budgets[agent].recost(usd, tokens, now)
+            return
+        if agent in self._spent:
+            money, taken = self._spent[agent]
+            self._spent[agent] = money + usd, taken + tokens
+        self.night.spent.add(usd, now)
+        if night := self.nights.get(agent.partition("/")[0]):
+            night.spent.add(usd, now)
+
     def took(self, agent: str, tokens: float, at: float) -> None:
         """What it took before the start, at a moment that is not before the last one told. For agents that did not come yet."""
         self._took.setdefault(agent, SlidingWindow()).add(tokens, at)

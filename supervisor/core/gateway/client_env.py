@@ -3,6 +3,7 @@ Codex 0.169; docs/gateway.md lists them."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 from supervisor.core.gateway.settings import GatewaySettings
@@ -17,6 +18,41 @@ _CLAUDE_PATIENT = {
     "CLAUDE_CODE_RETRY_WATCHDOG": "1",
 }
 """Claude Code then holds out for 30 minutes before a first byte, and waits any 429 or 529 out instead of giving up after a few."""
+
+
+_CLAUDE_WAY = ("ANTHROPIC_BASE_URL", "ANTHROPIC_AUTH_TOKEN", "NO_PROXY", "no_proxy")
+_CLAUDE_ELSEWHERE = ("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY")
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+def past_proxies(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return NO_PROXY, in both cases, with what `environ` has there and the loopback: the gateway is reached by no proxy."""
+    said = [word.strip() for name in ("NO_PROXY", "no_proxy") for word in environ.get(name, "").split(",")]
+    names = dict.fromkeys(word for word in (*said, *_LOOPBACK) if word)
+    value = "*" if "*" in names else ",".join(names)
+    return {"NO_PROXY": value, "no_proxy": value}
+
+
+def claude_env(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return what leads Claude Code to the gateway, as `env` of the settings of one session; empty where `variables`, the agent's own, name
+    no gateway. Needed because the `env` of a person's or a repository's settings goes before the environment, and this before both
+    (measured with Claude Code 2.1.329)."""
+    if "ANTHROPIC_BASE_URL" not in variables:
+        return {}
+    return {**{name: variables[name] for name in _CLAUDE_WAY if name in variables}, **dict.fromkeys(_CLAUDE_ELSEWHERE, "")}
+
+
+def aider_config(variables: Mapping[str, str]) -> str:
+    """Return what leads aider to the gateway as a configuration file of its own, JSON; empty where `variables` name no gateway. Its
+    `set-env` and keys go before `.env` and `.aider.conf.yml` of a person and of a repository (measured with aider 0.86.2)."""
+    names = [name for addresses in _ADDRESS.values() for name in addresses if name in variables]
+    if not names:
+        return ""
+    keys = {api: variables[name] for api, name in _KEY.items() if name in variables}
+    found: dict[str, object] = {"set-env": [f"{name}={variables[name]}" for name in (*names, "NO_PROXY", "no_proxy") if name in variables]}
+    found["api-key"] = [f"{api}={token}" for api, token in keys.items()]
+    found |= {f"{api}-api-key": token for api, token in keys.items() if api is not Api.GEMINI}
+    return json.dumps(found | ({"openai-api-base": variables["OPENAI_API_BASE"]} if "OPENAI_API_BASE" in variables else {}))
 
 
 def is_patient(task_class: TaskClass) -> bool:

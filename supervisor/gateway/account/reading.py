@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from supervisor.core.gateway.types import Api, End, LaneKey, PoolKey, Refusal, Usage
-from supervisor.gateway.account.rows import BATCH, CRASHED, NEVER_SENT, REFUSED
+from supervisor.gateway.account.rows import BATCH, CRASHED, NEVER_SENT, PAST, REFUSED
 
 NEWEST = 10_000
 """A window is read from at most this many of its newest rows (0.1 s): with more, it is shorter than asked for, and says so."""
@@ -255,6 +255,14 @@ def pool_of(row: sqlite3.Row) -> PoolKey:
 def of_attempt(db: sqlite3.Connection, agent: str, epoch: int) -> Totals:
     """One attempt."""
     return _totals(db, "agent = ? AND epoch = ?", (agent, epoch)).get(agent, Totals())
+
+
+def past(db: sqlite3.Connection, agent: str, epoch: int) -> int:
+    """Return the tokens of all kinds that an attempt took past the gateway, by its own account."""
+    if not any(row["name"] == "body_key" for row in db.execute("PRAGMA table_info(request)")):
+        return 0  # a schema before 2
+    sql = "SELECT total(input + output + cache_read + cache_write) FROM request WHERE agent = ? AND epoch = ? AND body_key = ?"
+    return int(db.execute(sql, (agent, epoch, PAST)).fetchone()[0])
 
 
 def first_of_attempt(db: sqlite3.Connection, agent: str, epoch: int) -> Usage | None:

@@ -14,6 +14,8 @@ CRASHED = "crashed"
 """End of a sending that was open when the gateway died."""
 BATCH = "batch:"
 """How the `body_key` of a batch's row begins: it took nothing of a limit a minute."""
+PAST, ELSEWHERE = f"{BATCH}past", "past the gateway"
+"""`body_key` of what an attempt took past the gateway by its own account, one row an attempt; and its upstream, account and flag."""
 NEVER_SENT = "never sent"
 """End of a sending whose client left before the first byte went out."""
 

@@ -26,7 +26,7 @@ from supervisor.core.gateway.types import Api, End, LaneKey, PoolKey, Usage
 from supervisor.core.states import TaskClass
 from supervisor.gateway.account import reading, schema
 from supervisor.gateway.account.committer import Committer, Write
-from supervisor.gateway.account.rows import CRASHED, NEVER_SENT, OpenRow, RecordingRow, SettledRow, TurnedAwayRow
+from supervisor.gateway.account.rows import CRASHED, ELSEWHERE, NEVER_SENT, PAST, OpenRow, RecordingRow, SettledRow, TurnedAwayRow
 from supervisor.gateway.account.values import hour, number, text, tokens
 
 _PRUNED_AT_ONCE = 200
@@ -100,6 +100,16 @@ class Account:
             del self._open[row_id]
             raise
         return row_id
+
+    async def past(self, row: OpenRow, cost_usd: float | None) -> bool:
+        """Charge what an attempt says that it took past the gateway (`row.bound`); whether it was not charged already. Raises DiskFull,
+        LedgerError."""
+        row_id = next(self._ids)
+        if not await self.written(_PAST, (*_open_values(row_id, row), row.agent, row.epoch, PAST)):
+            return False
+        self._open[row_id] = row
+        self.settle(row_id, SettledRow(End.SERVED, row.bound, cost_usd=cost_usd, estimated=True, flags=(ELSEWHERE,)))
+        return True
 
     def settle(self, row_id: int, row: SettledRow) -> None:
         """Say what became of it; durable within 50 ms. The first word counts: settling again changes nothing."""
@@ -253,6 +263,8 @@ OPEN_COLUMNS = (
     "expected_input, expected_output, expected_cache_read, expected_cache_write, asked, trace"
 )
 _SEEN_COLUMNS = "seen_input, seen_output, seen_cache_read, seen_cache_write, seen_cache_write_1h"
+_PAST = f"""INSERT INTO request ({OPEN_COLUMNS}) SELECT {", ".join("?" * 26)}
+    WHERE NOT EXISTS (SELECT 1 FROM request WHERE agent = ? AND epoch = ? AND body_key = ?)"""  # noqa: S608 - our own column names
 _OPEN = f"INSERT INTO request ({OPEN_COLUMNS}) VALUES ({', '.join('?' * 26)})"  # noqa: S608 - our own column names
 _SETTLE = """
     UPDATE request SET end = ?, status = ?, input = ?, output = ?, cache_read = ?, cache_write = ?, cache_write_1h = ?, estimated = ?,
