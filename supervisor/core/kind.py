@@ -61,8 +61,8 @@ CLIENT_VARIABLE = "NIGHTCREW_AGENT"
 """The command by which an agent reaches the memory, mail and leases, and its own tasks where it may add some."""
 MEMORY_VARIABLE = "NIGHTCREW_MEMORY"
 """The directory of what the agents of its project know together."""
-TASK_KEYS = ("model", "steps_max", "allow", "on_loss", "continue_from")
-"""Keys of a task that only some kinds know: those with a placeholder for them, and those that can continue a conversation."""
+TASK_KEYS = ("model", "steps_max", "allow", "on_loss", "continue_from", "same_path")
+"""Keys of a task that only some kinds know: those with a placeholder for them, those that can continue a conversation, and agents."""
 CONTINUING = {"on_loss": How.RESUME, "continue_from": How.FORK}
 SETTINGS = "settings"
 """Name of {settings_dir} in the directory {out}."""
@@ -195,6 +195,8 @@ class Kind:
 
     def knows(self, key: str, *, interactive: bool) -> bool:
         """Whether it makes something of a task's `key`."""
+        if key == "same_path":
+            return self.is_agent
         if key in CONTINUING:
             return bool(self.continues(CONTINUING[key], interactive=interactive))
         words = (*self.template(interactive=interactive), *self.sandboxed, *self.unsandboxed)

@@ -195,6 +195,7 @@ def test_what_cannot_continue_a_conversation_is_named(tmp_path: Path) -> None:
         ("kind = 'codex'\ninteractive = true\non_loss = 'resume'", "tasks.on_loss: kind codex has no on_loss with a person at it"),
         ("kind = 'claude'\nprompt = 'x'\ncontinue_from = 'b'", "tasks.continue_from: no task has the id 'b'"),
         ("kind = 'codex'\nprompt = 'x'\ncontinue_from = 'a'", "tasks.continue_from: a is of kind claude; only a task of that kind"),
+        ("command = 'x'\nsame_path = true", "tasks.same_path: a task of kind shell has no same_path"),
         ("command = 'x'\ncontinue_from = 'a'", "tasks.continue_from: a task of kind shell has no continue_from"),
         ("kind = 'claude'\nprompt = 'x'\nsame_path = true\nsandbox = 0", "tasks.sandbox: same_path = true needs a sandbox"),
     ):
