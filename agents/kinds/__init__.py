@@ -5,6 +5,7 @@ mode         "headless": stdout and stderr are pipes, logged, without a controll
              controlling terminal, where it answers Ctrl-C with a question; "terminal": the agent owns the pane
 module       optional: a module of ours that this kind runs
 sweep        optional: true when nothing is to stay of a task that is done and changed nothing: no worktree, no branch
+internal     optional: true when only nightcrew's own commands submit its tasks
 preload      optional: modules that a warm process has imported for all tasks of this kind, which are then forked from it
 output       optional: "one json line": stdout must be exactly that, or the attempt has failed; "json lines": stdout is for programs,
              and the pane shows stderr alone

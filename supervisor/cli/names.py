@@ -92,7 +92,7 @@ def kind_name(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     """Kinds of agent that take a command or a prompt."""
     from agents.kinds import kinds
 
-    internal = ("analyst", "lead")
+    internal = ("analyst", "lead", "landing-gate", "map-prompt", "map-worker")
     return [name for name in kinds() if name.startswith(incomplete) and name not in internal]
 
 

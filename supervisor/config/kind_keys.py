@@ -33,6 +33,8 @@ class Asked:
 
 def misfit(kind: Kind, asked: Asked) -> Misfit | None:
     """The first thing that is wrong; None when all fits."""
+    if kind.internal:
+        return Misfit("kind", f"tasks of kind {kind.name} are nightcrew's own")
     return _of_agent(kind, asked) if kind.is_agent else _of_command(kind, asked)
 
 

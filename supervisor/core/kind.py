@@ -109,6 +109,8 @@ class Kind:
     """`one json line`: stdout must be exactly that, or the attempt has failed."""
     sweep: bool = False
     """Nothing stays of a task that is done and changed nothing."""
+    internal: bool = False
+    """Only nightcrew's own commands submit its tasks; no plan, no command line, no agent and no program does."""
     preload: tuple[str, ...] = ()
     """Modules that a warm process has imported for all its tasks."""
     binary: str = ""
@@ -169,6 +171,11 @@ class Kind:
     def is_agent(self) -> bool:
         """Whether its tasks give a prompt; those of other kinds give a command or nothing."""
         return bool(self.headless or self.interactive or self.driver)
+
+    @property
+    def attended(self) -> bool:
+        """Whether a person has to sit at its tasks."""
+        return self.mode == "terminal"
 
     @property
     def takes_command(self) -> bool:

@@ -185,10 +185,10 @@ def _gate_task(place: Workplace, specs: Collection[TaskSpec], *, gated: bool) ->
     snapshot = land.snapshot or (next(iter(common)) if len(common) == 1 else "")
     timeout = max([land.timeout_s, *(spec.gate_timeout_s for spec in specs)])
     options = {
-        "name": "gate", "kind": GATE_KIND, "task_class": "normal", "priority": _PRIORITY, "retries": 0, "timeout": timeout,
+        "name": "gate", "kind": "shell", "task_class": "normal", "priority": _PRIORITY, "retries": 0, "timeout": timeout,
         "snapshot": snapshot if gated or place.project.generated else "",
     }  # fmt: skip
-    return plan.single(("true",), kinds(), options, place.project.defaults, place.project.base).tasks[0]
+    return replace(plan.single(("true",), kinds(), options, place.project.defaults, place.project.base).tasks[0], kind=GATE_KIND)
 
 
 def _confined(gate: TaskSpec, place: Workplace, views: Sequence[TaskView], specs: Collection[TaskSpec]) -> TaskSpec:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from agents.kinds import kinds
 from supervisor.config.plan import TITLE_MAX
 from supervisor.core.access import Token
 from supervisor.core.errors import NightcrewError, NotFound, NotRunning, Refused, UsageError
@@ -91,6 +92,8 @@ class VerbDoors:
         if asked.params and order.token.confined:
             raise UsageError("not for a token that is held to a sandbox", on="params", why=_STEERS)
         made, _ = submit.of_words((), _options(asked), place, asked.base, order.key, os.environ)
+        if attended := next((task.kind for task in made.spec.tasks if kinds()[task.kind].attended), ""):
+            raise UsageError("not for a program", on="kind", why=f"no person would sit at a task of kind {attended}")
         tasks = tuple(_within(task, order.token) for task in made.spec.tasks)
         return replace(made, spec=replace(made.spec, tasks=tasks), token=order.token.id, digest=order.digest)
 

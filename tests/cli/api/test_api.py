@@ -48,7 +48,9 @@ def test_the_same_key_is_one_task_and_another_request_is_refused(served: Served,
 @pytest.mark.parametrize(
     ("task", "field"),
     [
-        ({"colour": "red"}, "colour"), ({"kind": "nope"}, "kind"), ({"kind": 7}, "kind"), ({"base": "nope"}, "base"),
+        ({"colour": "red"}, "colour"), ({"kind": "nope"}, "kind"), ({"kind": 7}, "kind"),
+        *(({"kind": kind}, "kind") for kind in ("terminal", "landing-gate", "map-worker", "map-prompt", "analyst", "lead")),
+        ({"base": "nope"}, "base"),
         ({"base": "--all"}, "base"),
         ({"timeout": "soon"}, "timeout"), ({"retries": -1}, "retries"), ({"retries": "1"}, "retries"), ({"id": "../x"}, "id"),
         ({"repository": "/etc"}, "repository"), ({"repository": "other"}, "repository"), ({"after": ["0101-aaaa/x"]}, "after"),
