@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -21,6 +22,8 @@ from supervisor.host import files, foreign
 from supervisor.host.foreign import Folder
 
 SUFFIX = ".md"
+STILL_S, EMPTY_S = 2.0, 10.0
+"""Seconds for which a file must not have changed before it is taken: where nobody knows who has it open, and when it is empty."""
 LOOKED_MAX = 1000
 """Files of a mailbox that one look takes."""
 
@@ -43,6 +46,8 @@ class Found:
     why: str = ""
     which: str = ""
     """Tells it from another file that has its name, and the same words, later."""
+    unfinished: bool = False
+    """Somebody is still writing it."""
 
 
 class Maildir:
@@ -152,9 +157,20 @@ def _found(new: Folder, name: str) -> Found:
     if data is None:
         what = foreign.kind(seen)
         return Found(name, None, f"it is {what}" if what != "a file" else "it is a file with several names")
+    if _is_unfinished(new, name, seen):
+        return Found(name, None, "it is being written", unfinished=True)
     if len(data) > FILE_MAX:
         return Found(name, None, f"it is larger than {FILE_MAX} bytes")
     return Found(name, data, which=_which(seen))
+
+
+def _is_unfinished(new: Folder, name: str, seen: os.stat_result) -> bool:
+    """Whether more of a file is to come: a process has it open for writing, or it is empty and new. Where the kernel cannot say who has it
+    open, it has to stand still for a while."""
+    open_now, still_s = new.is_being_written(name), time.time() - seen.st_mtime
+    if open_now is None:
+        return 0 <= still_s < STILL_S
+    return open_now or (not seen.st_size and 0 <= still_s < EMPTY_S)
 
 
 def _which(seen: os.stat_result) -> str:

@@ -23,6 +23,8 @@ ENTRIES_MAX = 200_000
 """Of one walk; what lies beyond is not looked at."""
 FRESH_NS = 50 * 10**6
 """A file that changed this short before it was looked at may change again without a change of its times, which move by a kernel's tick."""
+STILL_NS = 2 * 10**9
+"""A file that somebody has open for writing is whole when it has not changed for so long."""
 DEPTH_MAX = 3
 """Directories above a file: `agents/RUN/TASK/notes.md`."""
 _NO_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL, errno.EACCES)
@@ -52,7 +54,7 @@ class Rescan:
 
     def look(self, paths: Iterable[str]) -> list[str]:
         """Those of the paths at which something may have changed since they were looked at last. Raises OSError."""
-        return [path for path in paths if self._wanted(path) and self._differs(path, seen(self._top, f"{self._name}/{path}"))]
+        return [path for path in paths if self._wanted(path) and self._is_news(path, seen(self._top, f"{self._name}/{path}"))]
 
     def forget(self) -> None:
         """Let the next look take every file for one that may have changed."""
@@ -69,7 +71,7 @@ class Rescan:
             for number, (path, file) in enumerate(entries, 1):
                 if file is not None and (path in gone or self._wanted(path)):  # what is known is wanted, and asking costs more
                     gone.discard(path)
-                    if self._differs(path, file):
+                    if self._is_news(path, file):
                         found.append(path)
                 if number % PIECE == 0:
                     yield found
@@ -95,6 +97,24 @@ class Rescan:
         except OSError as error:
             if error.errno not in _NO_FOLDER:
                 raise
+
+    def _is_news(self, path: str, found: os.stat_result | None) -> bool:
+        """Whether a file changed and is whole. One that somebody has open, and wrote a moment ago, is looked at again when it is closed, and
+        at the next walk."""
+        if not self._differs(path, found):
+            return False
+        if found is not None and 0 <= self._wall_ns() - found.st_mtime_ns < STILL_NS and self._is_being_written(path):
+            self._known[path] = None
+            return False
+        return True
+
+    def _is_being_written(self, path: str) -> bool:
+        folder, _, name = f"{self._name}/{path}".rpartition("/")
+        try:
+            with foreign.folder(self._top, folder) as here:
+                return here.is_being_written(name) is True
+        except OSError:
+            return False  # it is gone, or in the way: who reads it says so
 
     def _differs(self, path: str, found: os.stat_result | None) -> bool:
         before = self._known.get(path, _ABSENT)

@@ -1,7 +1,7 @@
 """What may have changed below some directories, as the kernel says it: hints, of which a re-scan makes the truth.
 
 One observer for all directories. Its threads only put paths into `Hints`; whoever takes them reads the files. An event that says no more
-than that somebody opened or closed a file is filtered out in the kernel.
+than that somebody opened a file, or closed one that was not written, is filtered out in the kernel.
 
 The kernel's queue holds 16,384 events and then drops them. watchdog (7.1) rebuilds its watches after that and tells its handlers nothing,
 so its reader of the queue is overridden here: `Hints.lost` says that everything has to be looked at. The same reader learns that there are
@@ -26,6 +26,7 @@ from watchdog.events import (
     DirCreatedEvent,
     DirDeletedEvent,
     DirMovedEvent,
+    FileClosedEvent,
     FileCreatedEvent,
     FileDeletedEvent,
     FileModifiedEvent,
@@ -36,7 +37,7 @@ from watchdog.events import (
 from watchdog.observers.api import BaseObserver, ObservedWatch
 
 KINDS: list[type[FileSystemEvent]] = [
-    FileCreatedEvent, FileModifiedEvent, FileMovedEvent, FileDeletedEvent, DirCreatedEvent, DirMovedEvent, DirDeletedEvent,
+    FileCreatedEvent, FileModifiedEvent, FileClosedEvent, FileMovedEvent, FileDeletedEvent, DirCreatedEvent, DirMovedEvent, DirDeletedEvent,
 ]  # fmt: skip
 HINTS_MAX = 2_000
 """Paths of one directory that wait to be looked at; with more a walk through all of it costs less."""

@@ -19,8 +19,6 @@ WILDCARDS_MAX = 8
 """Wildcards of a pattern that an agent gives."""
 PROJECT_MAX = 2048
 """Leases that are held in a project at once."""
-WAITS_MAX = 8
-"""Requests for leases of one attempt that wait at once."""
 HOLDS_S = 1800.0
 """Seconds for which a lease that an agent took keeps other tasks from starting."""
 
@@ -89,14 +87,10 @@ class Wanted:
     mode: Mode
 
 
-def blockers(held: Iterable[Lease], wanted: Wanted, kin: Collection[str] = ()) -> list[Lease]:
-    """The leases of other tasks that keep `wanted` from being given, the oldest first. Those of `kin` keep nobody: an agent shares what it
-    holds with the tasks that it added."""
-    return [lease for lease in sorted(held, key=lambda lease: lease.fence) if lease.task not in kin and _collide(lease, wanted)]
-
-
-def _collide(lease: Lease, wanted: Wanted) -> bool:
-    if lease.task == wanted.task or Mode.EXCLUSIVE not in (lease.mode, wanted.mode):
+def blocks(lease: Lease, wanted: Wanted, kin: Collection[str] = ()) -> bool:
+    """Whether this lease of another task keeps `wanted` from being given. Those of `kin` keep nobody: an agent shares what it holds with the
+    tasks that it added."""
+    if lease.task in kin or lease.task == wanted.task or Mode.EXCLUSIVE not in (lease.mode, wanted.mode):
         return False
     return any(overlap(lease.glob, glob) for glob in wanted.globs)
 

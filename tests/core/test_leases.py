@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from supervisor.core import leases
-from supervisor.core.leases import Beside, Lease, Mode, Wanted, blockers
+from supervisor.core.leases import Beside, Lease, Mode, Wanted, blocks
 
 
 def lease(glob: str, task: str, mode: Mode = Mode.EXCLUSIVE, fence: int = 1) -> Lease:
@@ -12,10 +12,13 @@ def lease(glob: str, task: str, mode: Mode = Mode.EXCLUSIVE, fence: int = 1) -> 
 
 def test_who_blocks_whom() -> None:
     held = [lease("src", "r/a"), lease("doc", "r/b", Mode.SHARED, 2)]
-    assert [one.task for one in blockers(held, Wanted("r/c", ("src/x", "doc"), Mode.EXCLUSIVE))] == ["r/a", "r/b"]
-    assert blockers(held, Wanted("r/c", ("doc/x",), Mode.SHARED)) == []
-    assert blockers(held, Wanted("r/a", ("src/y",), Mode.EXCLUSIVE)) == []
-    assert blockers(held, Wanted("r/c", ("src",), Mode.EXCLUSIVE), kin={"r/a"}) == []
+    def blockers(wanted: Wanted, kin: frozenset[str] = frozenset()) -> list[str]:
+        return [one.task for one in held if blocks(one, wanted, kin)]
+
+    assert blockers(Wanted("r/c", ("src/x", "doc"), Mode.EXCLUSIVE)) == ["r/a", "r/b"]
+    assert blockers(Wanted("r/c", ("doc/x",), Mode.SHARED)) == []
+    assert blockers(Wanted("r/a", ("src/y",), Mode.EXCLUSIVE)) == []
+    assert blockers(Wanted("r/c", ("src",), Mode.EXCLUSIVE), frozenset({"r/a"})) == []
 
 
 def test_a_path_of_an_agent_is_found_below_its_worktree_by_its_words() -> None:

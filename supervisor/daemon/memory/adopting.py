@@ -25,9 +25,12 @@ class Adopting:
         self._desk = desk
         self._seen: dict[tuple[str, str], int] = {}
         """When `new/` of a mailbox changed last, as it was looked at."""
+        self.unfinished = False
+        """The last scan found files that somebody is still writing."""
 
     async def scan(self) -> None:
         """One look at the mailboxes of every project."""
+        self.unfinished = False
         for project in [str(row[0]) for row in self._desk.db.execute("SELECT id FROM project")]:
             for owner, changed in await self._desk.on_thread(functools.partial(self._owners, project)):
                 if self._seen.get((project, owner)) != changed:
@@ -45,7 +48,8 @@ class Adopting:
         except HostError as error:
             self._desk.loop.alert(f"a mailbox cannot be looked at: {error.line()}")
             found = []
-        left = [one for one in found if not await self._adopted(project, box, one)]
+        left = [one for one in found if one.unfinished or not await self._adopted(project, box, one)]
+        self.unfinished |= any(one.unfinished for one in found)
         if not left:
             self._seen[project, owner] = changed
 

@@ -17,7 +17,7 @@ from supervisor.core import leases
 from supervisor.core.crew import Crew
 from supervisor.core.errors import Refused, one_line
 from supervisor.core.events import Event, LeasesChanged
-from supervisor.core.leases import GLOBS_MAX, HOLDS_S, PROJECT_MAX, WAITS_MAX, Lease, Mode, Wanted
+from supervisor.core.leases import GLOBS_MAX, HOLDS_S, PROJECT_MAX, Lease, Mode, Wanted
 from supervisor.core.notes import LeaseRule
 from supervisor.core.path_globs import overlap
 from supervisor.core.records import attempt_name
@@ -68,9 +68,8 @@ class _Waiter:
     asker: Asker
     wanted: Wanted
     woken: asyncio.Event = field(default_factory=asyncio.Event)
-    compared: tuple[int, ...] | None = None
-    """Fences of the leases among which `blockers` was found."""
-    blockers: list[Lease] = field(default_factory=list)
+    blocked_by: dict[int, bool] = field(default_factory=dict)
+    """Whether each lease that is held keeps it waiting, by fence."""
     collides: dict[_Waiter, bool] = field(default_factory=dict)
     """Whether what this one wants overlaps what each earlier one wants."""
 
@@ -129,8 +128,8 @@ class LeaseDesk:
     async def take(self, asker: Asker, globs: Collection[str], mode: Mode, wait_s: float = 0.0, ttl_s: float | None = None) -> list[Lease]:
         """Give all of these normal forms to an attempt, once nobody else has what overlaps: what it had of them already, and new ones.
 
-        Raises Refused when somebody else has it and `wait_s` is 0, when a person took it from the attempt, or when it would hold, or wait
-        for, too many; what `WaitDesk.waiting` raises, and StaleEpoch when its attempt ended meanwhile.
+        Raises Refused when somebody else has it and `wait_s` is 0, when a person took it from the attempt, or when it would hold too
+        many; what `WaitDesk.waiting` raises, and StaleEpoch when its attempt ended meanwhile.
         """
         wanted = Wanted(asker.task, tuple(dict.fromkeys(globs)), mode)
         waiter = _Waiter(asker, wanted)
@@ -144,8 +143,6 @@ class LeaseDesk:
             hint = "ask again with a time to wait, work on something else, or write to its holder"
             raise Refused("another task has", on=what[:200], why=why, kept="what it holds already", hint=hint)
         queue = self._queues.setdefault(asker.project, [])
-        if sum(other.asker.task == asker.task for other in queue) >= WAITS_MAX:
-            raise Refused("too many wait already", on=asker.task, why=f"{WAITS_MAX} requests for leases of one task", kept="those")
         queue.append(waiter)
         try:
             async with self._doors.waits.waiting(asker.project, asker.task, asker.epoch, WaitKind.LEASE, what, ahead, wait_s) as number:
@@ -231,10 +228,13 @@ class LeaseDesk:
 
     @staticmethod
     def _blockers(held: list[Lease], waiter: _Waiter) -> list[Lease]:
-        """Compare a request with what is held once for each change of that, and not at each look."""
-        if waiter.compared != (fences := tuple(lease.fence for lease in held)):
-            waiter.compared, waiter.blockers = fences, leases.blockers(held, waiter.wanted, waiter.asker.kin)
-        return waiter.blockers
+        """Compare a request with each lease once, and not at each look."""
+        known = waiter.blocked_by
+        waiter.blocked_by = {
+            lease.fence: known[lease.fence] if lease.fence in known else leases.blocks(lease, waiter.wanted, waiter.asker.kin)
+            for lease in held
+        }
+        return [lease for lease in held if waiter.blocked_by[lease.fence]]
 
     @staticmethod
     def _collide(other: _Waiter, waiter: _Waiter) -> bool:

@@ -36,7 +36,8 @@ class MailKeeper:
     def __init__(self, desk: MailDesk) -> None:
         self._desk = desk
         self._loop = desk.loop
-        self.scan = Adopting(desk).scan
+        self._adopting = Adopting(desk)
+        self.scan = self._adopting.scan
         self._came = asyncio.Event()
         desk.give = self.give
 
@@ -51,7 +52,7 @@ class MailKeeper:
             came = self._came.is_set()
             self._came.clear()
             await self._tried(self.step)
-            if came or turn % SCAN_EVERY == 0:
+            if came or self._adopting.unfinished or turn % SCAN_EVERY == 0:
                 await self._tried(self.scan)
             turn += 1
             if came:  # a flood of files costs a look each step, and no more

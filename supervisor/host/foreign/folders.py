@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import functools
 import os
+import signal
 import stat
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,6 +60,23 @@ class Folder:
             if tail:
                 file.seek(max(0, os.fstat(handle).st_size - limit))
             return file.read(limit)
+
+    def is_being_written(self, name: str) -> bool | None:
+        """Whether a process has this file open for writing; None where nobody can tell: it is no plain file, belongs to somebody else, or
+        lies on a file system without leases. Raises OSError."""
+        handle = self._opened(name, os.O_RDONLY) if sys.platform == "linux" else None
+        if handle is None:
+            return None
+        try:
+            fcntl.fcntl(handle, fcntl.F_SETSIG, signal.SIGURG)  # which is ignored: who opens it now waits until the lease is gone
+            fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+            fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+        except OSError as error:
+            return True if error.errno == errno.EAGAIN else None
+        else:
+            return False
+        finally:
+            os.close(handle)
 
     def append(self, name: str, data: bytes) -> bool:
         """Add to a file, which is made when it is missing. False, with nothing done, when something else is there. Raises OSError."""

@@ -18,7 +18,7 @@ from supervisor.core.crew import Crew
 from supervisor.core.decide import decide
 from supervisor.core.errors import Deadlock, NightcrewError, Refused, StaleEpoch, TimedOut, UsageError
 from supervisor.core.events import Event, LeasesChanged
-from supervisor.core.leases import GLOBS_MAX, HOLDS_S, WAITS_MAX, Lease, Mode
+from supervisor.core.leases import GLOBS_MAX, HOLDS_S, Lease, Mode
 from supervisor.core.notes import LeaseRule
 from supervisor.core.wait_graph import WaitKind
 from supervisor.daemon.memory import lease_hooks, lease_verbs
@@ -300,18 +300,6 @@ async def test_what_an_agent_took_keeps_no_task_from_starting_for_long(tmp_path:
         there.desk.renew()
         assert there.told[-1] == LeasesChanged(f"{RUN}/a", 1, ("doc",))
         assert there.held() == [("b", "lib"), ("a", "src"), ("a", "doc")], "it has them all the same"
-
-
-@in_a_loop
-async def test_an_attempt_waits_for_a_bounded_number(tmp_path: Path) -> None:
-    with leasing(tmp_path) as there:
-        await there.take("a", "src")
-        waits = [there.waiting("b", f"src/{number}") for number in range(WAITS_MAX)]
-        await parked(*waits)
-        with pytest.raises(Refused, match="too many wait already"):
-            await there.take("b", "src/x", wait_s=60.0)
-        there.desk.release(there.who("a"), [], [])
-        await asyncio.gather(*waits)
 
 
 @in_a_loop

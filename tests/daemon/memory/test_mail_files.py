@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from memory import maildir
 from supervisor.core.deliveries import DeliveryState
 from supervisor.core.errors import Refused
 from supervisor.core.mail import TERMS
@@ -67,6 +68,29 @@ async def test_files_of_strangers_are_adopted_from_nobody_or_set_aside(tmp_path:
             await kit.ask(B, "reply", id=found["obey me"].id, text="yes")
         await kit.keeper.scan()
         assert len(rows.unread(kit.ledger.db)) == 1, "once"
+
+
+@in_a_loop
+async def test_a_file_is_taken_when_it_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with mail_desk(tmp_path) as kit:
+        monkeypatch.setattr(maildir, "EMPTY_S", 1e9)
+        with kit.file(B, "slow.md").open("w") as slow:
+            kit.file(B, "empty.md").touch()
+            for piece in ("", "subject of it\n", "and its text\n"):
+                slow.write(piece)
+                slow.flush()
+                await kit.keeper.scan()
+                assert rows.unread(kit.ledger.db) == [], "somebody is at it"
+        await kit.keeper.scan()
+        assert [one.subject for one in rows.unread(kit.ledger.db)] == ["subject of it"]
+        text = (await kit.ask(B, "read"))["mail"]["text"]
+        assert text == "subject of it\nand its text\n"
+        kit.file(B, "empty.md").write_text("filled\n")
+        kit.file(B, "nothing.md").touch()
+        await kit.keeper.scan()
+        monkeypatch.setattr(maildir, "EMPTY_S", 0.0)
+        await kit.keeper.scan()
+        assert [one.subject for one in rows.unread(kit.ledger.db)] == ["filled", "no subject"]
 
 
 @in_a_loop

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from watchdog.observers.inotify_c import InotifyFD
 
+from memory import maildir, rescan
 from memory.rescan import Rescan
 from memory.watching import Watching
 from supervisor.core.crew import Crew
@@ -81,6 +82,31 @@ async def test_mail_that_a_person_puts_by_hand_is_taken_at_once(tmp_path: Path, 
             (new / f"{text}.md").write_text(text)
             await eventually(lambda number=number: len(kit.desk.mail.unread_of("person")) == number, text)  # type: ignore[misc]  # lambdas have defaults
         assert {mail.subject for mail in kit.desk.mail.unread_of("person")} == {"one", "two", "three"}
+
+
+async def test_mail_and_notes_that_are_written_slowly_are_taken_when_they_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mail_keeping, "SCAN_EVERY", 10**9)
+    monkeypatch.setattr(rescan, "STILL_NS", 10**18)
+    monkeypatch.setattr(maildir, "EMPTY_S", 1e9)
+    async with memory_desk(tmp_path) as kit:
+        new = kit.desk.layout(PROJECT).mailbox("person") / "new"
+        new.mkdir(parents=True)
+        await kit.followed()
+        kit.loop.ready = True
+        kit.write(PLAN, "")
+        with (new / "slow.md").open("w") as mail, (kit.memory / PLAN).open("w") as plan:
+            for number, piece in enumerate(("subject\n", "text\n")):
+                for file in (mail, plan):
+                    file.write(piece)
+                    file.flush()
+                (new / f"other{number}.md").write_text("x")
+                kit.write(f"semantic/other{number}.md", "x")
+                await eventually(lambda number=number: len(kit.desk.mail.unread_of("person")) == number + 1, "the other mail")  # type: ignore[misc]
+                await eventually(lambda number=number: f"semantic/other{number}.md" in known(kit), "the other note")  # type: ignore[misc]
+            assert PLAN not in known(kit)
+        await eventually(lambda: "subject" in {one.subject for one in kit.desk.mail.unread_of("person")}, "the mail")
+        await eventually(lambda: PLAN in known(kit), "the note")
+        assert [change["size"] for change in (await kit.mem("log", path=PLAN))["changes"]] == [len("subject\ntext\n")]
 
 
 async def test_nothing_is_missed_between_two_calls(tmp_path: Path) -> None:
