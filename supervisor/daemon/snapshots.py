@@ -236,11 +236,13 @@ class SnapshotDesk:
         return Warm(template, self._backends[tried])
 
     def _tell_of(self, backend: Backend, environments: Path) -> None:
-        """Loudly, when environments will not be made by an overlay: each then takes longer, and more room."""
+        """Say what a person should know of the backend: what fails with its files, or why it is slower than an overlay."""
+        if backend.caveat:
+            self.say(f"environments start from snapshots by '{backend.name}': {backend.caveat}")
         if backend.name in (Overlay.name, UserOverlay.name):
             return
         reasons = [f"{other.name}: {why}" for other in (Overlay(), UserOverlay()) if (why := other.probe(environments))]
-        why = "; ".join(reasons) or "its agent is in no sandbox that could mount an overlay for it"
+        why = "; ".join(reasons) or "a directory of the snapshot can be renamed in it, or its agent is in no sandbox that mounts an overlay"
         self.say(f"environments start from snapshots by '{backend.name}', which is slower than an overlay: {why}")
 
     def damage(self, row: Snapshot) -> str:

@@ -40,7 +40,10 @@ def judged_backends(verdicts: Iterable[Verdict]) -> Finding:
     others = [f"not {one.backend.name}: {one.reason}" for one in found if one.reason is not None]
     if not works:
         return fail("; ".join(others), "no task that names a snapshot can start", "NIGHTCREW_HOME names a directory on a local disk")
-    return ok("; ".join([", then ".join(works), *others]))
+    seen, first = "; ".join([", then ".join(works), *others]), next(one.backend for one in found if one.reason is None)
+    if first.caveat:
+        return warn(seen, f"{first.name}: {first.caveat}", "NIGHTCREW_HOME on xfs or btrfs, where `reflink` works")
+    return ok(seen)
 
 
 def sandbox(context: CheckContext) -> Finding:

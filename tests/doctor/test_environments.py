@@ -34,9 +34,15 @@ def test_the_file_backends_of_this_machine(machine: Machine) -> None:
     place = machine.place()
     place.home.root.mkdir()
     found = checks.file_backends(place)
-    assert found.state is State.OK and "plain" in found.seen.partition(";")[0]
-    assert found.seen.startswith(backends.best(place.home.root).name)
+    best = backends.best(place.home.root)
+    assert found.state is (State.WARN if best.caveat else State.OK) and "plain" in found.seen.partition(";")[0]
+    assert found.seen.startswith(best.name)
     assert list(place.home.root.iterdir()) == [], "a look leaves nothing"
+
+
+def test_backend_that_cannot_rename_a_directory_is_named_loudly() -> None:
+    found = checks.judged_backends(Verdict(one, None if one.name in ("overlay-userns", "plain") else "no") for one in backends.BACKENDS)
+    assert found.state is State.WARN and "EXDEV" in found.why
 
 
 def test_every_file_backend_is_named_with_its_reason() -> None:

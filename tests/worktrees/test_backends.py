@@ -18,7 +18,7 @@ from supervisor.host.sandbox.executors import Executor
 from tests.support import small_disk
 from tests.worktrees.conftest import make_world
 from tests.worktrees.killing import died_at
-from tests.worktrees.workshop import Workshop, at_work, contents, make_workshop
+from tests.worktrees.workshop import FILES, Workshop, at_work, contents, make_workshop
 from worktrees import inspection, merge, removal, rescue, securing, templates
 from worktrees.backends import BACKENDS, best, named, survey
 from worktrees.backends.mounts import mounts
@@ -319,6 +319,15 @@ def test_best_is_the_first_that_works_and_every_other_says_why(tmp_path: Path) -
     assert all(verdict.reason for verdict in found if verdict.backend.name not in working)
     assert not list(tmp_path.iterdir()), "a probe left something"
     assert not mounts(tmp_path)
+
+
+def test_directory_of_the_snapshot_is_renamed_or_the_backend_says_that_it_cannot_be(shop: Workshop) -> None:
+    with at_work(shop.env()) as agent:
+        tried = "import os\ntry: os.rename('src', 'moved'); print('renamed')\nexcept OSError as error: print(error.strerror)"
+        said = agent.run("python3", "-c", tried).strip()
+        agent.sh("test -d moved || mv src moved")
+        assert said == ("Invalid cross-device link" if shop.backend.caveat else "renamed")
+        assert agent.sh("cat moved/app.py") == FILES["src/app.py"]
 
 
 # --- what a repository may hold ------------------------------------------------------------------------------------------

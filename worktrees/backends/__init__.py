@@ -1,4 +1,5 @@
-"""The ways to give an environment its files, fastest first. Each is probed by doing it; the fastest that works is taken."""
+"""The ways to give an environment its files. Each is probed by doing it; the first that works is taken. Those whose files behave as ordinary
+files come before those that have a caveat, and of these the fastest comes first."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from worktrees.backends.reflink import Reflink
 if TYPE_CHECKING:
     from worktrees.templates import Template
 
-BACKENDS: tuple[Backend, ...] = (Overlay(), UserOverlay(), Reflink(), Plain())
+BACKENDS: tuple[Backend, ...] = (Overlay(), Reflink(), UserOverlay(), Plain())
 """In order of preference."""
 
 
@@ -42,7 +43,7 @@ def survey(directory: Path) -> tuple[Verdict, ...]:
 
 
 def best(directory: Path, template: Template | None = None, *, shared: bool = False) -> Backend:
-    """The fastest backend that works in `directory`, for this template when one is given. Raises HostError when none does.
+    """The first backend that works in `directory`, for this template when one is given. Raises HostError when none does.
 
     `shared`: only one whose files every process of this machine sees; not one that each process has to mount for itself.
     """

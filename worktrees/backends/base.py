@@ -29,6 +29,10 @@ class Backend(Protocol):
     def name(self) -> str:
         """As the ledger writes it."""
 
+    @property
+    def caveat(self) -> str:
+        """What an agent cannot do with the files although the backend works; "" where they behave as ordinary files."""
+
     def probe(self, directory: Path) -> str | None:
         """Why it does not work for environments in `directory`, found by really doing it there; None when it works."""
 
@@ -60,6 +64,8 @@ class Backend(Protocol):
 
 class Visible:
     """The half of a backend whose environments are ordinary directories."""
+
+    caveat = ""
 
     def refuses(self, template: Template) -> str | None:  # noqa: ARG002 - part of the interface
         """Serves every template."""

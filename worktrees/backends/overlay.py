@@ -38,6 +38,7 @@ class Overlay:
     """Mounted where everybody sees it; root only."""
 
     name = "overlay"
+    caveat = ""
 
     def probe(self, directory: Path) -> str | None:
         """See `Backend`."""
@@ -122,6 +123,8 @@ class UserOverlay:
     """Mounted in a user namespace of whoever needs it; no root."""
 
     name = "overlay-userns"
+    caveat = "rename(2) of a directory of the snapshot fails (EXDEV, 'Invalid cross-device link'), as in git mv; mv copies it instead"
+    """The kernel notes such a rename in an attribute that only root may write: it takes no `redirect_dir` together with `userxattr`."""
 
     def probe(self, directory: Path) -> str | None:
         """See `Backend`."""
