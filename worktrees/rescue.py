@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from supervisor.core.errors import DiskFull, NightcrewError, Tampered, ToolFailed
+from supervisor.core.errors import DiskFull, NightcrewError, Tampered, ToolFailed, one_line
 from supervisor.core.result import TAMPERING
 from supervisor.host import files
 from supervisor.host.foreign import folder, open_plain
@@ -35,6 +35,7 @@ from worktrees.hardening import IDENTITY
 from worktrees.storing import Committer, Scene
 
 _INDEX_MAX = 2**30
+_APART = "nightcrew: what a gate changed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,54 @@ def secure_here(asked: Environment, message: bytes, *, onto_branch: bool, always
         if not scene.own:
             _mend_head(env, tip or env.base)
     return replace(_counted(env, tip or env.base, kept, (*notes, *scene.changes.warnings)), refused=tuple(commit.refused))
+
+
+def set_apart(asked: Environment, message: bytes, tip: str) -> Secured:
+    """Put the branch, the index and the files back to `tip`, and keep what was changed since on the ref beside the rescue ref.
+
+    For what a gate leaves of work that was secured at `tip`, which is not its agent's. Call it when no process of the gate is left, and
+    where HEAD was on the work branch before the gate. `notes` say what was set apart. Safe to call again. Raises as `secure_here`.
+    """
+    notes = blocking_files.disarm(asked)
+    with contextlib.ExitStack() as stack:
+        env = stack.enter_context(shown(asked))
+        stack.enter_context(wrap_os_errors(_scratch(env)))
+        scratch = stack.enter_context(locked_directory(_scratch(env), "nightcrew."))
+        found = tips.refs_of(env)
+        scene = _look(env, Path(scratch), found, notes)
+        commit = Committer(env.repo.git, scene, message)
+        stand = scene.changes.head or tip
+        tree = commit.tree(notes) if scene.changes.files else None
+        apart, branch = commit.make(tree, [stand]) if tree else stand, found.get(env.branch_ref, "")
+        if news := [one for one in (branch, apart) if one and not _contains(env.repo.git, env, tip, one)]:
+            _keep_beside(env, news, found.get(env.tips_ref))
+            what = _changed_files(env, tip, news[-1])
+            notes.append(f"its gate changed {what}: that is no part of the result, and {env.tips_ref} keeps it")
+        if branch != tip:
+            refs.move(env.repo, env.branch_ref, tip, branch, _APART)
+        if apart != tip and scene.own and scene.changes.branch == env.branch_ref:
+            env.repo.git.run(scene.place, "read-tree", "--reset", "-u", tip, env={"GIT_INDEX_FILE": str(scene.index)}, deadline_s=BULK_S)
+            scene.index.replace(env.admin_dir / "index")
+    return Secured(tip, 0, 0, 0, 0, found.get(env.rescue_ref), tuple(notes), refused=tuple(commit.refused))
+
+
+def _keep_beside(env: Environment, news: Sequence[str], old: str | None) -> None:
+    """Let the ref beside the rescue ref, which stands at `old`, reach these commits too."""
+    new = old
+    for one in news:
+        if new is None or not _contains(env.repo.git, env, new, one):
+            new = joined_tips(env, one, new if new is None or not _contains(env.repo.git, env, one, new) else None)
+    if new is not None and new != old:
+        refs.move(env.repo, env.tips_ref, new, old or "", _APART)
+
+
+def _changed_files(env: Environment, tip: str, apart: str) -> str:
+    """How many files differ, and the first of them, in words."""
+    argv = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", tip, apart)
+    names = [name for name in env.repo.git.run(env.repo.store, *argv, deadline_s=BULK_S).out.split(b"\0") if name]
+    shown_names = ", ".join(name.decode("utf-8", "backslashreplace") for name in names[: blocking_files.SHOWN])
+    more = f" and {len(names) - blocking_files.SHOWN} more" if len(names) > blocking_files.SHOWN else ""
+    return one_line(f"{len(names)} file{'' if len(names) == 1 else 's'} ({shown_names}{more})")
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,23 @@ def snapshot(env: Environment, message: str) -> Secured:
     return _secure(env, rescue.full_message(message, {}), onto_branch=False, always=True, most=tips.KEPT_AT_REMOVAL)
 
 
+def set_apart(env: Environment, message: str, trailers: Mapping[str, str], before: Secured) -> tuple[str, ...]:
+    """Keep what a gate changed, since the work was secured as `before` says, apart from that work; see `rescue.set_apart`. Returns what is
+    to be said of it. Where the agent did not leave HEAD on its branch, what the gate changed cannot be told from what the agent left beside
+    the branch: all of it is on the rescue ref then, and the branch stays as it is. Raises as `secure`."""
+    text = rescue.full_message(message, trailers)
+    if before.rescue != before.tip:
+        return _secure(env, text, onto_branch=False, always=True, most=tips.KEPT_MAX).notes
+    if env.private is None:
+        return rescue.set_apart(env, text, before.tip).notes
+    return _secure_confined(env, {"verb": "secure", "message": text.decode(), "apart": before.tip}).notes
+
+
+def parsed(shape: Mapping[str, Any]) -> Secured:
+    """Read what was written of a `Secured`. Raises ToolFailed, LookupError, TypeError or ValueError for anything else."""
+    return _secured(shape)
+
+
 def look(env: Environment, *, objects: bool = True) -> Look:
     """As `inspection.look`, wherever the agent worked; of what `open_env` gave."""
     made_from = inspection.origin(env)
@@ -100,6 +117,8 @@ def publish(env: Environment) -> str | None:
         tip = theirs.get(env.branch_ref, ours)
         if tip == ours or said["was_there"] is not True:
             return ours if tip == ours else None
+        if env.rescue_ref in tips.refs_of(env):  # its work is secured: what comes now is its gate's, which begins only after that
+            return ours
         _take(env, helper, found, theirs, known, PUBLISH_S)
     _follow(env, tip)
     return tip

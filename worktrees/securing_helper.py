@@ -88,11 +88,16 @@ class PlainGit(Git):
 
 
 def secure(env: Environment, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Make everything reachable from the refs of the attempt's own repository; see `rescue.secure_here`."""
+    """Make everything reachable from the refs of the attempt's own repository; see `rescue.secure_here`, or with `apart`, a commit,
+    `rescue.set_apart`."""
     notes = repair.repair(env)
     _adopt(env, asked["known"])
-    how = {name: asked[name] for name in ("onto_branch", "always", "most")}
-    done = rescue.secure_here(env, asked["message"].encode(), **how)
+    message = asked["message"].encode()
+    if tip := asked.get("apart"):
+        stood = _standing(env, asked["stands"], _refs(env).get(env.branch_ref))  # before the branch is put back
+        done = rescue.set_apart(env, message, tip)
+        return {"secured": {**asdict(done), "notes": [*notes, *done.notes]}, "refs": _refs(env), **stood}
+    done = rescue.secure_here(env, message, **{name: asked[name] for name in ("onto_branch", "always", "most")})
     found = _refs(env)
     return {
         "secured": {**asdict(done), "notes": [*notes, *done.notes]},

@@ -29,6 +29,8 @@ _RSS_UNIT = 1024  # Linux counts ru_maxrss in KiB
 _CHUNK = 65536  # a pipe's capacity
 _DRAIN_READS = 64  # 4 MiB: more than any pipe holds (1 MiB), so only a survivor that cannot be killed reaches it
 _HOLD_TICK_S = 0.01  # between two looks for the file that lets a held command begin
+_GATE_TICK_S = 1.0  # the longest time between two looks for the file that lets a gate begin; no supervisor may live for hours
+_WORKED = "worked"  # supervisor.core.records.WORKED; a test holds the two together
 _STILL_TICK_S = 0.05  # between two looks at whether a paused agent whose time is nearly over goes on
 _YEAR_S = 365 * 86400.0
 _PANE_TICK_S = 0.02
@@ -37,6 +39,20 @@ _PANE_LAST_TRIES = 40
 _FINISHED = "finished"  # supervisor.core.records.FINISHED; a test holds the two together
 _KEYS = (signal.SIGINT, signal.SIGQUIT)  # what Ctrl-C and Ctrl-\ in the pane send
 _REASONS: dict[int, str] = {signal.SIGTERM: "stopped", signal.SIGINT: "stopped", signal.SIGHUP: "hangup"}
+
+
+def hint(spec: "Spec") -> None:
+    """Tell the daemon to look now. It looks anyway within a tick, so nothing depends on this and nothing waits for it."""
+    if not spec.hint_socket:
+        return
+    import _socket  # only now: an agent that never needed it started sooner
+
+    try:
+        post = _socket.socket(_socket.AF_UNIX, _socket.SOCK_DGRAM)
+        post.setblocking(False)
+        post.sendto(f"{spec.task}:{spec.epoch}".encode("utf-8", "surrogateescape"), spec.hint_socket)
+    except OSError:
+        pass
 
 
 class Attempt:
@@ -86,7 +102,7 @@ class Attempt:
         why = self._end(self._spec)
         agent = self._status
         well = why == "finished" or (why == "exit" and agent == 0)
-        gate = self._gate(self._spec.of_gate()) if self._spec.gate and well else None
+        gate = self._gate(self._spec.of_gate()) if self._spec.gate and well and self._gate_may_begin() else None
         self._status = agent
         self._close_logs()
         code = 128 + signal.SIGKILL if agent is None else os.waitstatus_to_exitcode(agent)
@@ -131,6 +147,18 @@ class Attempt:
         self._stop_tree(_LEFTOVER_GRACE_S if why == "exit" else spec.grace_s)
         self._drain()
         return why
+
+    def _gate_may_begin(self) -> bool:
+        """Say that the agent has ended, and wait until what it left is secured: what the gate changes is not its work. False when the
+        attempt was asked to end first."""
+        if self._spec.gate_hold:
+            os.close(os.open(_WORKED, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+            hint(self._spec)
+        tick = _HOLD_TICK_S
+        while self._spec.gate_hold and not self._asked and not os.path.exists(self._spec.gate_hold):
+            self._turn(tick)
+            tick = min(tick * 1.2, _GATE_TICK_S)
+        return not self._asked
 
     def _gate(self, spec: "Spec") -> dict[str, object]:
         """Run the gate as the agent was run, on what that has left; how it ended."""

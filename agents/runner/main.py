@@ -20,7 +20,7 @@ import time
 if __name__ == "__main__":
     sys.path.append(__file__.rsplit("/", 3)[0])  # -I leaves it out; at the end, so that nothing here can shadow the standard library
 
-from agents.runner.loop import Attempt
+from agents.runner.loop import Attempt, hint
 from agents.runner.records import ExitRecord, SpecError, read_spec, write_started
 from supervisor.host.procfs import boot_id, look
 
@@ -52,13 +52,13 @@ def main(directory: str, forked: bool = False) -> int:
     except OSError as error:
         return _refuse(74, f"cannot write in {directory}: {error.strerror}; nothing was started")
     if spec.hold:
-        _hint(spec)  # whoever lets it begin need not wait for a tick to learn that it is up
+        hint(spec)  # whoever lets it begin need not wait for a tick to learn that it is up
     status, shape = attempt.run()
     try:
         record.write(shape)
     except OSError as error:
         return _refuse(74, f"cannot write exit.json in {directory}: {error.strerror}; the agent ended with {status}")
-    _hint(spec)
+    hint(spec)
     return status
 
 
@@ -74,20 +74,6 @@ def _claim(spec: "Spec") -> bool:
         "at": time.time(),
     }
     return write_started(shape)
-
-
-def _hint(spec: "Spec") -> None:
-    """Tell the daemon to look now. It looks anyway within a tick, so nothing depends on this and nothing waits for it."""
-    if not spec.hint_socket:
-        return
-    import _socket  # only now: the record is safe, whatever an upgrade did to Python's files meanwhile
-
-    try:
-        post = _socket.socket(_socket.AF_UNIX, _socket.SOCK_DGRAM)
-        post.setblocking(False)
-        post.sendto(f"{spec.task}:{spec.epoch}".encode("utf-8", "surrogateescape"), spec.hint_socket)
-    except OSError:
-        pass
 
 
 def _refuse(status: int, sentence: str) -> int:

@@ -19,8 +19,9 @@ class Spec:
     """`launch.spec`, with paths and everything that is handed to `execve` still in bytes."""
 
     __slots__ = (
-        "argv", "cores", "cwd", "env", "epoch", "gate", "gate_timeout_s", "grace_s", "hint_socket", "hold", "idle", "join", "log_max",
-        "mark", "mode", "nice", "policy", "quiet", "rlimits", "sentinel", "share", "stdin", "tag", "task", "timeout_s", "warm", "wrap",
+        "argv", "cores", "cwd", "env", "epoch", "gate", "gate_hold", "gate_timeout_s", "grace_s", "hint_socket", "hold", "idle", "join",
+        "log_max", "mark", "mode", "nice", "policy", "quiet", "rlimits", "sentinel", "share", "stdin", "tag", "task", "timeout_s", "warm",
+        "wrap",
     )  # fmt: skip
 
     def __init__(self, data: bytes) -> None:
@@ -46,7 +47,7 @@ class Spec:
             self.mark = int(one[b"mark"])
             self.hint_socket = one[b"hint_socket"]
             self.hold = one[b"hold"]
-            self.warm = one.get(b"warm") == b"True"  # these ten are missing in what an older supervisor wrote
+            self.warm = one.get(b"warm") == b"True"  # these eleven are missing in what an older supervisor wrote
             self.idle = one.get(b"idle") == b"True"
             self.quiet = one.get(b"quiet") == b"True"
             self.sentinel = one.get(b"sentinel", b"")
@@ -55,6 +56,7 @@ class Spec:
             self.join = many.get(b"join", [])
             self.gate = many.get(b"gate", [])
             self.gate_timeout_s = float(one.get(b"gate_timeout_s", b"0"))
+            self.gate_hold = one.get(b"gate_hold", b"")
             self.share = many.get(b"share", [])
             self.env = dict(_pair(text) for text in many.get(b"env", []))
             self.cores = [int(text) for text in many.get(b"core", [])]

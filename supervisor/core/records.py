@@ -8,6 +8,8 @@ An attempt's directory, `runs/<run>/<task>/<epoch>/`:
     result.json    daemon -> people   the judged result, schema 1
     begin          daemon -> runner   empty; lets a held attempt's command begin
     finished       daemon -> runner   empty; the agent has given its result and stays: end it as if it had left with 0
+    worked         runner -> daemon   empty; the agent has ended, and its gate waits for the next file
+    secured.json   daemon -> runner   what the agent left, once that is on refs (`null`: it could not be); lets the gate begin
     paused         daemon -> runner   `SECONDS SINCE`: how long the agent stood still, and since when (monotonic); 0: it goes on
     stopped        runner -> daemon   empty; there while its tree stands still because of `nightcrew stop-all`
     after.json     daemon -> agent    what the tasks it comes after came to
@@ -92,6 +94,8 @@ class LaunchSpec:
     gate.log. Empty: none."""
     gate_timeout_s: float = 0.0
     """As `timeout_s`, of the gate alone."""
+    gate_hold: str = ""
+    """File in the attempt's directory: the gate begins when it is there; the runner makes WORKED first. Empty: at once."""
     hint_socket: str = ""
     """Datagram socket that is told `task:epoch` when the attempt ends; a hint only."""
 
@@ -211,6 +215,8 @@ def parse_exit(text: str) -> Exit | None:
 
 PAUSED, FINISHED = "paused", "finished"
 """Names of these files."""
+WORKED, SECURED = "worked", "secured.json"
+"""Names of the two files between an agent's end and its gate."""
 
 
 def parse_stood_still(data: bytes) -> tuple[float, float]:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from agents.kinds import Kind, of_task
 from agents.tmux import Tmux
 from supervisor.core import gates, leases, records, recovery, result
-from supervisor.core.errors import DiskFull, HostError, NightcrewError, NotFound
+from supervisor.core.errors import DiskFull, HostError, NightcrewError, NotFound, ToolFailed
 from supervisor.core.leases import Beside
 from supervisor.core.sandbox import Tier
 from supervisor.core.snapshots import SnapshotSpec
@@ -38,10 +38,13 @@ from supervisor.ledger.rows import AttemptRow, LaunchRow
 from worktrees import environments, merge, refused_names, removal, securing, tampering
 from worktrees.environment import Environment
 from worktrees.repository import Repository
+from worktrees.rescue import Secured
 from worktrees.tampering import RefGuard
 
 TAIL = 64 * 1024
 GATE_LOG = "gate.log"
+SECURED_MAX = 2**20
+"""Bytes of `secured.json`."""
 REFS_SHOWN = 5
 PATCH_LINES, PATCH_BYTES = 100_000, 16 * 2**20
 
@@ -249,16 +252,55 @@ class Ending:
         except NightcrewError:
             return False
 
+    def secure_for_gate(self, row: AttemptRow, launch: LaunchRow) -> None:
+        """Secure what the agent left, and let its gate begin."""
+        made = self._environments.of(row, launch)
+        if made is None:
+            self.begin_gate(row.task, row.epoch)
+            return
+        secured = self._secured(row, made, End.DONE, sweeps=of_task(launch.spec.kind).sweep)
+        failpoint("gate.secured")
+        self._let_gate_begin(row.task, row.epoch, secured)
+
+    def begin_gate(self, task: str, epoch: int) -> None:
+        """Let the gate begin although nothing was secured."""
+        self._let_gate_begin(task, epoch, None)
+
+    def _let_gate_begin(self, task: str, epoch: int, secured: Secured | None) -> None:
+        shape = None if secured is None else {"secured": asdict(secured)}
+        files.atomic_write(self._home.attempt(task, epoch) / records.SECURED, json.dumps(shape).encode())
+
+    def _secured(self, row: AttemptRow, made: Environment, end: End, *, sweeps: bool) -> Secured:
+        trailers = {"Nightcrew-Task": row.task, "Nightcrew-End": str(end)}
+        secured = securing.secure(made, f"nightcrew: work left by {row.task}", trailers, always=not sweeps)
+        return replace(secured, notes=(*secured.notes, *self._keep_refused(row, made, secured.refused)), refused=())
+
+    def _without_gate(self, row: AttemptRow, made: Environment) -> Secured | None:
+        """What the agent left, as it was secured before its gate began, with a note of what the gate changed; that is set apart. None when
+        no gate began, or nothing could be secured before it. Raises DiskFull."""
+        place = self._home.attempt(row.task, row.epoch)
+        try:
+            before = securing.parsed(json.loads(foreign.read_plain(place / records.SECURED, SECURED_MAX) or b"null"))
+        except (ToolFailed, ValueError, LookupError, TypeError, RecursionError):
+            return None
+        try:
+            apart = securing.set_apart(made, f"nightcrew: changed by the gate of {row.task}", {"Nightcrew-Task": row.task}, before)
+        except DiskFull:
+            raise
+        except NightcrewError as error:
+            return replace(before, notes=(*before.notes, f"what its gate changed lies in {made.path}: {error.line()}"))
+        after = replace(before, notes=tuple(dict.fromkeys((*before.notes, *apart))))
+        if after != before:  # repeated after a crash, nothing is found that was set apart already
+            self._let_gate_begin(row.task, row.epoch, after)
+        return after
+
     def _secure(self, row: AttemptRow, made: Environment | None, launch: LaunchRow, end: End) -> result.Work:
         if made is None:
             return result.Work(branch=None, tip=None, commits=0, files=0, plus=0, minus=0, rescue=None)
         sweeps = end is End.DONE and of_task(launch.spec.kind).sweep
         found = self._tampering(row, made.repo)
         notes = tuple(f"{result.TAMPERING}{what}" for what in found)
-        secured = securing.secure(
-            made, f"nightcrew: work left by {row.task}", {"Nightcrew-Task": row.task, "Nightcrew-End": str(end)}, always=not sweeps
-        )
-        notes += self._keep_refused(row, made, secured.refused)
+        secured = (self._without_gate(row, made) if launch.spec.gate else None) or self._secured(row, made, end, sweeps=sweeps)
         environments.release(made)
         return result.Work(
             branch=None if sweeps and secured.tip == made.base else made.branch,

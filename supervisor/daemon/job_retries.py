@@ -5,6 +5,7 @@
 | launch | a tool: the attempt is lost, and runs again six times at most; a git hangs: one try more, then `failed` | ended, `failed` |
 | begin, stop and the judging of an end | | ended, `failed` |
 | ending an attempt for that | | tried for ever: nothing that may live is called gone |
+| securing before a gate | git, a disk | the gate begins all the same; the end secures once more |
 | collect | git: three tries more, one more when it hangs, then `failed` | `failed`, its work where it lies |
 | release | tmux | tried for ever: it has no slot, no thread and no lock meanwhile |
 | pause, resume, adopt | | left as it is, and said; its end is seen again |

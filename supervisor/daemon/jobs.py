@@ -231,6 +231,17 @@ class Jobs:
         failpoint("conversation.begun")
         return origin
 
+    async def secure_for_gate(self, task: str, epoch: int) -> None:
+        """Secure what the agent left, then let its gate begin: what the gate changes is not the agent's work."""
+        row = self._ledger.attempt(task, epoch)
+        if row is not None:
+            await self._patiently(self._ending.secure_for_gate, row, self._ledger.launch_row(task))
+
+    async def begin_gate(self, task: str, epoch: int, why: str) -> None:
+        """Let a gate begin on work that could not be secured first: the end tries once more, and says so."""
+        self.say(f"{attempt_name(task, epoch)}: its gate begins before its work is secured: {why}")
+        await self.within(self.launchers, self._ending.begin_gate, task, epoch)
+
     async def begin(self, task: str, epoch: int) -> None:
         """Let the command of a held attempt begin."""
         await self.within(self.launchers, self._launching.begin, task, epoch)
@@ -294,18 +305,21 @@ class Jobs:
         self._tell(Secured(task, epoch, End.FAILED if end is End.DONE else end, f"{cause}; {why}" if cause else why))
 
     async def _secured(self, row: AttemptRow, launch: LaunchRow, end: End, cause: str) -> dict[str, Any]:
-        """Collect; a git or a system call that failed gets more chances, since what it failed on (a lock, a fork, a directory that a
-        person's gc removed) is mostly gone a moment later. A git that hung gets a single one: it held a thread for all its time."""
         ready = attempt_history.ready_since(self._ledger.db, row.task, row.created) or launch.created
         held = self._ledger.leases.around(row, launch.project, self.lease_rule)
+        return dict(await self._patiently(self._ending.collect, row, launch, (end, cause), ready, held))
+
+    async def _patiently(self, work: Callable[..., Any], *args: Any) -> Any:
+        """Secure work. A git or a system call that failed gets more chances, since what it failed on (a lock, a fork, a directory that a
+        person's gc removed) is mostly gone a moment later. A git that hung gets a single one: it held a thread for all its time."""
         for pause in SECURE_PAUSES_S:
             try:
-                return dict(await self._collecting(self._ending.collect, row, launch, (end, cause), ready, held))
+                return await self._collecting(work, *args)
             except ToolHung:
                 break
             except (ToolFailed, HostError):
                 await asyncio.sleep(pause)
-        return dict(await self._collecting(self._ending.collect, row, launch, (end, cause), ready, held))
+        return await self._collecting(work, *args)
 
     async def release(self, task: str, epoch: int) -> None:
         await self._collecting(self._ending.release, task, epoch)

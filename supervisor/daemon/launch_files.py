@@ -138,6 +138,7 @@ def write(access: AgentAccess, settings: Settings, key: tuple[str, int], launch:
         hold=BEGIN if spec.together else "",
         gate=spec.gate,
         gate_timeout_s=spec.gate_timeout_s,
+        gate_hold=records.SECURED if spec.gate else "",
         hint_socket=str(home.hint_socket),
     )
     if command.settings:

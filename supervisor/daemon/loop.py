@@ -347,9 +347,14 @@ class Loop:
         if key in self._under_way or task is None or task.attempt is None or task.attempt.epoch != key[1]:
             return
         match what:
-            case Seen.STARTING | Seen.LIVE:
-                if what is Seen.LIVE and task.attempt.state is AttemptState.LAUNCHING:
-                    self._pending.append(Started(*key))
+            case Seen.STARTING:
+                pass
+            case Seen.LIVE | Seen.WORKED if task.attempt.state is AttemptState.LAUNCHING:
+                self._pending.append(Started(*key))
+            case Seen.LIVE:
+                pass
+            case Seen.WORKED:
+                self._under_way.start(key, self.jobs.secure_for_gate, self.jobs.begin_gate)
             case Seen.ENDED | Seen.GONE:
                 self._under_way.start(key, functools.partial(self.jobs.gone, swept=what is Seen.ENDED), self.jobs.give_up)
             case _:
@@ -393,7 +398,7 @@ class Loop:
                 self._under_way.start(key, functools.partial(self.jobs.gone, swept=what is Seen.ENDED), self.jobs.give_up)
             case _ if row.server_pid is None:
                 self._under_way.start(key, self.jobs.adopt, leave)
-        if what is Seen.LIVE and (job := self.pausing.job_of(row)):
+        if what in (Seen.LIVE, Seen.WORKED) and (job := self.pausing.job_of(row)):
             self._under_way.start(key, job, leave)
 
     def queued(self) -> int:

@@ -26,6 +26,7 @@ class Seen(Enum):
 
     STARTING = "a pane is there, the runner has not written started.json"
     LIVE = "the runner lives"
+    WORKED = "the runner lives; its gate waits until the agent's work is secured"
     ENDED = "the runner wrote how it ended"
     GONE = "neither record nor life"
 
@@ -95,9 +96,15 @@ class Observer:
                 record = self.record(key)
                 return Seen.ENDED if record is not None and not record.survivors else Seen.GONE
             case Verdict.LIVE:
-                return Seen.LIVE if key in self._started else Seen.STARTING
+                if key not in self._started:
+                    return Seen.STARTING
+                return Seen.WORKED if self._gate_waits(key) else Seen.LIVE
             case Verdict.LOST | Verdict.NEVER_STARTED:
                 return Seen.GONE
+
+    def _gate_waits(self, key: Key) -> bool:
+        directory = self._home.attempt(*key)
+        return (directory / records.WORKED).exists() and not (directory / records.SECURED).exists()
 
     def _verdict(self, key: Key, pane: PaneView | None) -> tuple[Verdict, Exit | None]:
         started = self.started(key)

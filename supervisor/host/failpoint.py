@@ -22,6 +22,7 @@ FAILPOINTS = (
     "finish.noted",
     "finish.committed",
     "finish.session-killed",
+    "gate.secured",
     "stop.committed",
     "stop.stopped",
     "submit.committed",

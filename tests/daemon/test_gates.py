@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -96,3 +98,85 @@ def test_a_gate_that_meets_a_limit_says_which(house: House) -> None:
     house.ok("run", "--detach", house.plan(task("one", command="true", gate="while :; do :; done", cpu_max="1s")))
     house.wait_final()
     assert all(cause.startswith("gate: cpu_max: it used ") for _, cause in ends(house, "one")), ends(house, "one")
+
+
+LEAVES = "mkdir -p __pycache__; echo x > __pycache__/a.pyc; echo gate >> README; rm work; echo new > report"
+"""What a gate does beside judging."""
+TIERS = [tier for tier in (0, 1, 2) if not tier or tier in probing.known().tiers]
+
+
+def test_what_a_gate_changes_is_kept_apart_from_the_work(house: House) -> None:
+    """In each tier: an agent that commits nothing, one that commits, and a gate that commits and moves about."""
+    moves = f"{LEAVES}; git add -A; git -c user.name=g -c user.email=g@x commit -qm gate; git checkout -q --detach HEAD~1"
+    done = "echo mine > work; echo agent > README"
+    plan = ""
+    for tier in TIERS:
+        plan += task(f"loose-{tier}", command=done, gate=LEAVES, sandbox=tier)
+        plan += task(f"tidy-{tier}", command=f"{done}; git add -A; git commit -qm mine", gate=LEAVES, sandbox=tier)
+        plan += task(f"moves-{tier}", command=done, gate=moves, sandbox=tier)
+        plan += task(f"clean-{tier}", command=done, gate="grep -q mine work", sandbox=tier)
+    house.start_daemon()
+    house.ok("run", house.plan(plan))
+    for name in (f"{kind}-{tier}" for tier in TIERS for kind in ("loose", "tidy", "moves", "clean")):
+        view = house.task(name)
+        assert view.result is not None and view.state == "done", (name, house.account())
+        tip = git(house.repo, "rev-parse", str(view.branch))
+        assert view.result["tip"] == tip == view.result["rescue"], name
+        assert git(house.repo, "ls-tree", "-r", "--name-only", tip).split() == ["README", "work"], name
+        assert (git(house.repo, "show", f"{tip}:README"), git(house.repo, "show", f"{tip}:work")) == ("agent", "mine"), name
+        assert view.result["diff"]["files"] == 2, name
+        notes = [note for note in view.result["notes"] if "its gate changed" in note]
+        ref = f"refs/nightcrew/rescue/{view.id}/1-tips"
+        if name.startswith("clean"):
+            assert notes == [] and git(house.repo, "for-each-ref", ref) == "", name
+            continue
+        assert "its gate changed 4 files (README, __pycache__/a.pyc, report, work)" in " ".join(notes), name
+        if not name.startswith("moves"):
+            assert notes == [
+                f"its gate changed 4 files (README, __pycache__/a.pyc, report, work): that is no part of the result, and {ref} keeps it"
+            ], name
+        assert git(house.repo, "show", f"{ref}:README") == "agent\ngate" and git(house.repo, "show", f"{ref}:report") == "new", name
+        tree = str(view.worktree)
+        assert git(house.repo, "-C", tree, "status", "--porcelain") == "", name
+    removable = json.loads(house.run("clean", "--json").stdout)
+    house.ok("take", "loose-0")
+    assert (house.repo / "work").exists() and not (house.repo / "report").exists()
+    said = house.run("clean", "loose-0", "--yes")
+    assert said.returncode == 0 and removable, said.stderr
+
+
+def test_the_next_attempt_begins_without_what_the_gate_changed(house: House) -> None:
+    work = "test ! -e report && echo $NIGHTCREW_EPOCH >> work"
+    gate = "echo x > report; test $NIGHTCREW_EPOCH = 2"
+    plan = "".join(task(f"again-{tier}", command=work, gate=gate, sandbox=tier) for tier in TIERS)
+    house.start_daemon()
+    house.ok("run", house.plan(plan))
+    for tier in TIERS:
+        view = house.task(f"again-{tier}")
+        assert ends(house, view.name) == [("failed", "gate: exit code 1"), ("done", "")], house.account()
+        assert git(house.repo, "ls-tree", "-r", "--name-only", str(view.branch)).split() == ["README", "work"]
+
+
+def test_a_gate_waits_for_a_supervisor_that_secures_the_work(house: House) -> None:
+    daemon = house.start_daemon(die_at="gate.secured")
+    house.ok("run", "--detach", house.plan(task("one", command="echo mine > work", gate="echo ran; echo gate > work")))
+    assert daemon.wait(60) == -signal.SIGKILL
+    attempt = house.home.attempt(house.task("one").id, 1)
+    assert (attempt / "worked").exists() and not (attempt / "gate.log").exists() and not (attempt / "exit.json").exists()
+    house.start_daemon()
+    house.wait_final()
+    assert (house.state("one"), (attempt / "gate.log").read_text()) == ("done", "ran\n")
+    assert git(house.repo, "show", f"{house.task('one').branch}:work") == "mine"
+
+
+def test_a_gate_that_waits_is_ended_like_any_attempt(house: House) -> None:
+    daemon = house.start_daemon(die_at="gate.secured")
+    house.ok("run", "--detach", house.plan(task("one", command="echo mine > work", gate="echo ran")))
+    assert daemon.wait(60) == -signal.SIGKILL
+    attempt = house.home.attempt(house.task("one").id, 1)
+    started = json.loads((attempt / "started.json").read_text())
+    os.kill(started["pid"], signal.SIGTERM)
+    wait_until((attempt / "exit.json").exists, "the runner to end")
+    record_ = json.loads((attempt / "exit.json").read_text())
+    assert (record_["why"], record_["gate"]) == ("stopped", None)
+    assert git(house.repo, "show", f"{house.task('one').branch}:work") == "mine", "it was secured before"

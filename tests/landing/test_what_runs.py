@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from supervisor.config.project import LandModel, ProjectModel
 from supervisor.host.sandbox import probing
 from tests.support import House, git, make_repository, plan_of, shell_task
 
@@ -110,3 +111,9 @@ def test_a_count_of_tests_that_a_candidate_prints_wins_nothing(house: House) -> 
     house.run("run", house.plan(plan))
     assert "Ran 9999 tests" in (house.home.attempt(house.task("best-1").id, 1) / "gate.log").read_text()
     assert said(house, "compare", "best")["choice"]["winner"] == house.task("best-2").id, "the smaller change"
+
+
+def test_no_other_table_of_a_repository_says_what_runs() -> None:
+    """Whoever adds one says in docs/decisions/0060 where its content runs, and who agreed to it."""
+    assert set(ProjectModel.model_fields) == {"base", "defaults", "analyze", "land", "snapshot", "generated"}
+    assert set(LandModel.model_fields) == {"gate", "timeout", "method", "repairs", "width", "snapshot"}

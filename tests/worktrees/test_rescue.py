@@ -13,7 +13,7 @@ import pytest
 from tests.support import wait_until
 from worktrees.environment import Environment
 from worktrees.rescue import Secured
-from worktrees.securing import secure, snapshot
+from worktrees.securing import publish, secure, set_apart, snapshot
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -359,3 +359,42 @@ def test_a_change_of_the_same_size_and_time_in_the_second_in_which_git_looked_is
     wait_until(lambda: int(time.time()) > ended, "the next second")
     done = save(env)
     assert text != text.replace("0", "9") and world.sh(env.repo.root, "show", f"{done.tip}:f0.txt") == text.replace("0", "9").strip()
+
+
+def test_what_a_gate_leaves_is_set_apart_from_what_was_secured(world: World, env: Environment) -> None:
+    world.commit(env.path, ".gitignore", "*.log\n")
+    (env.path / "f0.txt").write_text("agent\n")
+    before = save(env, always=True)
+    assert set_apart(env, "gate", {}, before) == (), "nothing was changed"
+
+    (env.path / "f0.txt").write_text("gate\n")
+    (env.path / "f1.txt").unlink()
+    (env.path / "f2.txt").unlink()
+    (env.path / "f2.txt").mkdir()
+    (env.path / "f2.txt" / "in").symlink_to("/etc/passwd")
+    (env.path / "x.log").write_text("ignored\n")
+    (note,) = set_apart(env, "gate", {}, before)
+    assert note.startswith("its gate changed 4 files (f0.txt, f1.txt, f2.txt, f2.txt/in): ") and env.tips_ref in note
+    assert set_apart(env, "gate", {}, before) == (), "it may be repeated"
+    assert world.blobs(env.repo, env.tips_ref) == {".gitignore": "*.log", "f0.txt": "gate", "f2.txt/in": "/etc/passwd"}
+    assert (env.path / "f0.txt").read_text() == "agent\n" and (env.path / "f1.txt").exists() and (env.path / "f2.txt").is_file()
+    assert (env.path / "x.log").exists() and world.sh(env.path, "status", "--porcelain") == ""
+    assert {world.sh(env.repo.root, "rev-parse", ref) for ref in (env.branch_ref, env.rescue_ref)} == {before.tip}
+
+
+def test_commits_of_a_gate_are_set_apart_wherever_it_left_them(world: World, env: Environment) -> None:
+    before = save(env, always=True)
+    first = world.commit(env.path, "gate.txt", "gate\n")
+    world.sh(env.path, "checkout", "-q", "--detach")
+    second = world.commit(env.path, "other.txt", "gate\n")
+    world.sh(env.path, "checkout", "-q", before.tip)
+    third = world.commit(env.path, "third.txt", "gate\n")
+    if world.confined:
+        assert publish(env) == before.tip, "commits of a gate do not arrive on the branch while it runs"
+    (note,) = set_apart(env, "gate", {}, before)
+    assert "its gate changed 1 file (third.txt)" in note
+    assert {world.sh(env.repo.root, "rev-parse", ref) for ref in (env.branch_ref, env.rescue_ref)} == {before.tip}
+    kept = world.sh(env.repo.root, "rev-list", env.tips_ref).split()
+    assert {first, third} <= set(kept)
+    snapshot(env, "before it is removed")
+    assert second in world.sh(env.repo.root, "rev-list", env.tips_ref).split(), "what only a log remembers is kept before a removal"
