@@ -26,7 +26,7 @@ from supervisor.core.errors import ToolFailed, ToolHung, ToolMissing
 from supervisor.host import files
 from worktrees import stall_detection
 from worktrees.failures import failure
-from worktrees.hardening import ENVIRONMENT, HARDENED, MINIMUM, as_environment, has_includes, overrides, personal_config
+from worktrees.hardening import ENVIRONMENT, HARDENED, MINIMUM, as_environment, config_text, has_includes, overrides, personal_entries
 from worktrees.mount_namespace import MountNamespace
 from worktrees.repository_lock import RepositoryLocks
 
@@ -124,7 +124,8 @@ class Git:
         self._leash: tuple[str, ...] = ()
         self._prepare({})
         self.version = self._read_version_on_leash() or self._read_version()
-        self.personal = self._read_personal()
+        self._personal_entries = self._read_personal()
+        self.personal = config_text(self._personal_entries)
         self._personal = self._write_personal()
 
     def _prepare(self, settings: Mapping[str, str]) -> None:
@@ -183,6 +184,18 @@ class Git:
     def configured(self, place: Place) -> frozenset[str]:
         """Names of the keys that are set for a repository, section and key in lower case; values are not looked at. Cached as `run`'s."""
         return self._settings(place)[0]
+
+    def personal_files(self) -> dict[str, Path]:
+        """Files of the person's that say what git ignores, and how it treats files, in every repository: setting (lower case) -> real path,
+        of those that are there. Where `personal` names none, git looks in its default place."""
+        named = dict(entry.split("\n", 1) for entry in self._personal_entries if "\n" in entry)
+        default = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config", "git")
+        found = {}
+        for key, name in (("core.excludesfile", "ignore"), ("core.attributesfile", "attributes")):
+            path = os.path.expanduser(named.get(key, str(default / name)))  # noqa: PTH111 - "" names no file, and Path would make it "."
+            if path.startswith("/") and os.path.isfile(path):  # noqa: PTH113 - as above
+                found[key] = Path(os.path.realpath(path))
+        return found
 
     def ask(self, directory: Path, *argv: str) -> Answer:
         """Run a verb that executes nothing (`rev-parse`, `config`, `var`) where git searches for the repository itself.
@@ -302,13 +315,13 @@ class Git:
             self._leash, version = (), ()
         return version
 
-    def _read_personal(self) -> str:
-        """The filtered personal configuration, as the text of a file."""
+    def _read_personal(self) -> list[str]:
+        """The filtered personal configuration, as entries of `git config --list -z`."""
         env = {"GIT_CONFIG_NOSYSTEM": "0", "GIT_CEILING_DIRECTORIES": str(self._state.parent)}
         answer = self._start(self._state, ("config", "--list", "-z"), env, b"", QUICK_S)
         if answer.code != 0:
             raise failure("config", "your git configuration", answer.code, answer.err)
-        return personal_config(os.fsdecode(answer.out))
+        return personal_entries(os.fsdecode(answer.out))
 
     def _write_personal(self) -> dict[str, str]:
         """The variables that make `personal` the only global configuration."""

@@ -148,9 +148,9 @@ def as_environment(pairs: Mapping[str, str]) -> dict[str, str]:
     return shape
 
 
-def personal_config(listing: str) -> str:
-    """The text of a git configuration file that holds only the `SAFE_PERSONAL` keys of `git config --list -z` output."""
-    return config_text(entry for entry in listing.split("\0") if entry.partition("\n")[0] in SAFE_PERSONAL)
+def personal_entries(listing: str) -> list[str]:
+    """Return the entries of `git config --list -z` output whose key is in `SAFE_PERSONAL`."""
+    return [entry for entry in listing.split("\0") if entry.partition("\n")[0] in SAFE_PERSONAL]
 
 
 def config_text(entries: Iterable[str]) -> str:

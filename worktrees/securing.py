@@ -37,6 +37,7 @@ from worktrees.environment import Environment, has_successor
 from worktrees.environments import shown
 from worktrees.failures import wrap_os_errors
 from worktrees.git import BULK_S
+from worktrees.hardening import config_text
 from worktrees.helper_process import Helper
 from worktrees.inspection import Look, Reason, Why
 from worktrees.layers import beside
@@ -257,9 +258,15 @@ def _asked(env: Environment, request: Mapping[str, Any], deadline_s: float) -> I
 def _place(env: Environment) -> dict[str, Any]:
     return {
         "task": env.task, "epoch": env.epoch, "path": str(env.path), "admin": env.admin_dir.name, "branch": env.branch, "base": env.base,
-        "common": str(env.repo.common_dir), "root": str(env.repo.root), "project": env.repo.project, "personal": env.repo.git.personal,
+        "common": str(env.repo.common_dir), "root": str(env.repo.root), "project": env.repo.project, "personal": _personal(env),
         "packed": private_repository.packed_at_start(env.path),
     }  # fmt: skip
+
+
+def _personal(env: Environment) -> str:
+    """Return the person's own settings for the helper, which has another HOME. It sees the files that they name by their real paths."""
+    git = env.repo.git
+    return git.personal + config_text(f"{key}\n{path}" for key, path in git.personal_files().items())
 
 
 def _sandbox(env: Environment, request: Mapping[str, Any], scratch: str) -> tuple[Policy, Executor]:
@@ -270,7 +277,7 @@ def _sandbox(env: Environment, request: Mapping[str, Any], scratch: str) -> tupl
     origin = request.get("origin", ())[:1]
     policy = Policy(
         writable=(path,) if env.path.is_dir() else (),
-        readable=(*executors.program(), *private_repository.borrowed(env.repo)),
+        readable=(*executors.program(), *private_repository.borrowed(env.repo), *map(str, env.repo.git.personal_files().values())),
         hidden=(str(env.repo.git.scratch().parent),),
         tmp=scratch,
         private=((common, str(own)),),

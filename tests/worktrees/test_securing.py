@@ -18,6 +18,8 @@ from tests.support import wait_until
 from tests.worktrees.conftest import World
 from worktrees import helper_process, refs, securing
 from worktrees.environment import Environment
+from worktrees.git import Git
+from worktrees.inspection import Why
 from worktrees.layers import beside
 
 
@@ -220,3 +222,27 @@ def test_a_retry_starts_after_an_attempt_that_could_not_be_secured(confined: Wor
     second = confined.env(env.repo, epoch=2)
     assert confined.sh(env.repo.root, "rev-parse", second.branch) == env.base
     assert tip == confined.sh(env.repo.root, "rev-parse", env.tips_ref)
+
+
+@pytest.mark.parametrize("where", ["core.excludesfile", "a link", "the default place", "XDG_CONFIG_HOME"])
+def test_persons_own_ignored_files_are_not_committed(both: World, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    home, ignore = both.tmp / "home", ".DS_Store\n.env\nbuild/\n"
+    place = home / {"the default place": ".config/git/ignore", "XDG_CONFIG_HOME": "xdg/git/ignore"}.get(where, "my ignore")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(ignore)
+    if where == "XDG_CONFIG_HOME":
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "xdg"))
+    if where in ("core.excludesfile", "a link"):
+        both.sh(both.tmp, "config", "--global", "core.excludesfile", "~/my ignore")
+    if where == "a link":
+        place.rename(home / "dotfiles")
+        place.symlink_to("dotfiles")
+    both.git = Git(both.tmp / "state")
+    env = both.env(both.repo())
+    (env.path / "build").mkdir()
+    for name in (".DS_Store", ".env", "build/out", "kept"):
+        (env.path / name).write_text("x\n")
+    done = securing.secure(env, "leftover work")
+    assert set(both.names(env.repo, done.tip)) - set(both.names(env.repo, env.base)) == {"kept"}
+    seen = securing.look(env)
+    assert [(reason.why, sorted(reason.paths)) for reason in seen.reasons] == [(Why.IGNORED, [".DS_Store", ".env", "build/"])]

@@ -1,5 +1,5 @@
-"""The ways to give an environment its files. Each is probed by doing it; the first that works is taken. Those whose files behave as ordinary
-files come before those that have a caveat, and of these the fastest comes first."""
+"""The ways to give an environment its files. Each is probed by doing it; the first that works is taken. Those whose files behave as
+ordinary files come before those that have a caveat, and of these the fastest comes first."""
 
 from __future__ import annotations
 
