@@ -14,7 +14,7 @@ import contextlib
 import hashlib
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from supervisor.core.sandbox import SHARED_OBJECTS
@@ -51,6 +51,24 @@ def make(repo: Repository, worktree: Path, admin_dir: Path, branch: str, oid: st
 
     Raises DiskFull, HostError, Refused, ToolFailed; what it left then is below `beside(worktree)`.
     """
+    return _make(repo, worktree, admin_dir, {f"refs/heads/{branch}": f"{oid}\n".encode()}, also)
+
+
+def make_unconfined(repo: Repository, worktree: Path, admin_dir: Path) -> Path:
+    """Make one for commands that run in the worktree as the person, and whose HEAD is detached. It has links to the person's objects, and
+    copies of the hooks and of `info`. Returns git's directory for the worktree in it. Raises as `make`."""
+    top = _make(repo, worktree, admin_dir, {}, ())
+    with wrap_os_errors(top):
+        (top / SHARED_OBJECTS).rmdir()
+        (top / SHARED_OBJECTS).symlink_to(repo.common_dir / "objects")
+        (top / "objects" / "info" / "alternates").write_text(f"../{SHARED_OBJECTS}\n")
+        for name in ("hooks", "info"):
+            if (repo.common_dir / name).is_dir():
+                shutil.copytree(repo.common_dir / name, top / name, symlinks=True, dirs_exist_ok=True)
+    return top / "worktrees" / admin_dir.name
+
+
+def _make(repo: Repository, worktree: Path, admin_dir: Path, branches: Mapping[str, bytes], also: Iterable[str]) -> Path:
     top = place(worktree)
     with wrap_os_errors(top):
         top.parent.mkdir(mode=0o700, exist_ok=True)
@@ -60,7 +78,7 @@ def make(repo: Repository, worktree: Path, admin_dir: Path, branch: str, oid: st
         (top / "objects" / "info" / "alternates").write_bytes(alternates(repo.common_dir))
         disk = repo.git.disk_settings(Place(admin_dir, repo.common_dir, worktree, is_ours=True))
         (top / "config").write_bytes(_configuration(repo) + os.fsencode(config_text("\n".join(pair) for pair in disk.items())))
-        _write_refs(repo, top, branch, oid, also)
+        _write_refs(repo, top, branches, also)
         _copy_administration(admin_dir, top / "worktrees" / admin_dir.name)
     return top
 
@@ -117,11 +135,11 @@ def branch_now(worktree: Path, branch: str) -> tuple[object, ...]:
     return text, None
 
 
-def _write_refs(repo: Repository, top: Path, branch: str, oid: str, also: Iterable[str]) -> None:
+def _write_refs(repo: Repository, top: Path, branches: Mapping[str, bytes], also: Iterable[str]) -> None:
     taken = ref_snapshot.take(repo, also)
     (top / "packed-refs").write_bytes(taken.packed)
     (top.parent / _DIGEST).write_text(hashlib.sha256(taken.packed).hexdigest())
-    for name, text in (*taken.symbolic, (f"refs/heads/{branch}", f"{oid}\n".encode())):
+    for name, text in (*taken.symbolic, *branches.items()):
         with contextlib.suppress(FileExistsError, NotADirectoryError):  # a name below that of another ref
             (top / name).parent.mkdir(parents=True, exist_ok=True)
             (top / name).write_bytes(text)

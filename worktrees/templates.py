@@ -9,8 +9,9 @@ Nothing changes below a mounted layer: once template.json is there nothing of ou
 an overlay stands on it; `remove` refuses while any environment is left; agents are kept out by their sandbox; and a change made
 all the same is found by the fingerprint that `load` compares. The files keep their permission to write: overlays and clones inherit it.
 
-While set-up runs, the tree is a registered, locked, detached worktree, so that tools which ask git for a version work; its lock
-says whose it is, and the next `build` at the same place clears what a crash left.
+While set-up runs, the tree is a detached worktree of a copy of the repository, so that tools which ask git for a version work and those
+that configure git change the copy. It is also registered and locked in the repository: the lock says whose it is, and the next `build` at
+the same place clears what a crash left.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from supervisor.core.errors import HostError, NightcrewError, NotFound, Refused
 from supervisor.host import placement
 from supervisor.host.files import atomic_write
 from supervisor.host.foreign import folder, open_plain, remove_tree
-from worktrees import registration, trees
+from worktrees import private_repository, registration, trees
 from worktrees.failures import wrap_os_errors
 from worktrees.git import CHECKOUT_S, Place
 from worktrees.layers import beside, recorded
@@ -208,7 +209,8 @@ def _build(repo: Repository, base: str, place: Path, prepare: Callable[[Path], N
     repo.git.run(tree, "read-tree", "-m", "-u", "--end-of-options", base, deadline_s=CHECKOUT_S)
     for name in copy:
         _copy(repo, name, files)
-    prepare(files)
+    with _own_repository(repo, tree, base):
+        prepare(files)
     notes = _settle(repo, tree, base)
     extras = tuple(sorted(_others(repo, tree, b"!! ")))
     for name in extras:  # an environment may stand on a commit whose .gitignore does not know the directory
@@ -224,6 +226,26 @@ def _build(repo: Repository, base: str, place: Path, prepare: Callable[[Path], N
         shape = {name: value for name, value in asdict(template).items() if name != "place"}
         atomic_write(place / "template.json", json.dumps({"schema": _SCHEMA, **shape}).encode(), durable=False)
     return template
+
+
+@contextlib.contextmanager
+def _own_repository(repo: Repository, tree: Place, base: str) -> Iterator[None]:
+    """Let the tree belong to a repository of its own, which is gone afterwards: set-up often configures git and writes hooks (husky,
+    lefthook), and the person's repository is not its to change. Raises Refused when it made a commit."""
+    files = tree.work_tree or tree.common_dir
+    own = private_repository.make_unconfined(repo, files, tree.git_dir)
+    with wrap_os_errors(files), folder(files) as here:
+        here.replace(".git", b"gitdir: " + os.fsencode(own) + b"\n")
+    yield
+    answer = repo.git.run(Place(own, own.parent.parent, files, is_ours=True), "rev-parse", "--verify", "HEAD", accept=(0, 128))
+    if answer.text != base:
+        raise Refused("set-up made a commit", on=str(repo.root), why="a template stands on the commit that was asked for")
+    with wrap_os_errors(files):
+        remove_tree(beside(files))
+        if (files / ".git").is_dir():
+            remove_tree(files / ".git")
+        with folder(files) as here:
+            here.replace(".git", b"gitdir: " + os.fsencode(tree.git_dir) + b"\n")
 
 
 def _copy(repo: Repository, name: str, files: Path) -> None:
@@ -250,8 +272,6 @@ def _copy(repo: Repository, name: str, files: Path) -> None:
 def _settle(repo: Repository, tree: Place, base: str) -> tuple[str, ...]:
     """Put changed files of the commit back, and make new directories ignored. Raises Refused for new files that git would commit."""
     git, files = repo.git, tree.work_tree or tree.common_dir
-    if git.run(tree, "rev-parse", "--verify", "HEAD").text != base:
-        raise Refused("set-up made a commit", on=str(repo.root), why="a template stands on the commit that was asked for")
     notes = []
     git.run(tree, "update-index", "-q", "--refresh", accept=(0, 1), deadline_s=CHECKOUT_S)
     changed = git.run(tree, "diff-index", "--name-only", "-z", "--ignore-submodules=all", base, deadline_s=CHECKOUT_S).text
@@ -317,7 +337,7 @@ def _clear(repo: Repository, place: Path) -> None:
         admin = registration.find(repo, place / "files", _making(place))
         if admin is not None and registration.is_being_made(admin, place / "files", _making(place)):
             registration.drop(admin)
-        for name in ("files", "in-use"):
+        for name in ("files", ".files", "in-use"):
             remove_tree(place / name)
         for name in ("index", "protected"):
             (place / name).unlink(missing_ok=True)

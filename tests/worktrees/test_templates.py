@@ -204,3 +204,48 @@ def test_nothing_that_the_repository_configured_runs(world: World, repo: Reposit
     assert not canary.exists()
     world.sh(repo.root, "status", ok=False)
     assert canary.exists(), "the trap itself does not work"
+
+
+def test_set_up_changes_nothing_of_the_persons_repository(world: World, repo: Repository) -> None:
+    """As husky and lefthook do from `npm ci`: one writes the configuration, the other the hooks."""
+    world.sh(repo.root, "tag", "-a", "-m", "one", "v1")
+    (repo.common_dir / "hooks" / "post-checkout").write_text("#!/bin/sh\ntouch hook-ran.local\n")
+    (repo.common_dir / "hooks" / "post-checkout").chmod(0o755)
+    (repo.common_dir / "worktrees").mkdir()
+    before = contents(repo.common_dir)
+
+    def prepare(tree: Path) -> None:
+        assert world.sh(tree, "describe", "--always") == "v1" and world.sh(tree, "status", "--porcelain") == ""
+        world.sh(tree, "config", "core.hooksPath", ".husky")
+        world.sh(tree, "config", "--unset", "core.hooksPath")
+        hooks = tree / world.sh(tree, "rev-parse", "--git-path", "hooks")
+        world.sh(tree, "switch", "-q", "-c", "made")
+        assert (tree / "hook-ran.local").exists(), "it sees the person's hooks"
+        (hooks / "pre-commit").write_text("exit 1\n")
+        (hooks / "post-checkout").unlink()
+        world.sh(tree, "hash-object", "-w", "f0.txt")
+        (tree / "stashed.local").write_text("x\n")
+        world.sh(tree, "config", "user.name", "Set Up")
+        install(tree)
+
+    made = build(repo, repo.head, world.tmp / "template", prepare)
+    assert contents(repo.common_dir) == before
+    assert sorted(path.name for path in made.place.iterdir()) == ["files", "index", "template.json"]
+    assert load(made.place) == made and not (made.files / ".git").exists()
+
+
+@pytest.mark.parametrize("harm", ["rm .git", "rm .git && git init -q", "git commit -q --allow-empty -m one"])
+def test_set_up_that_replaces_its_repository_or_commits_leaves_nothing(world: World, repo: Repository, harm: str) -> None:
+    (repo.common_dir / "worktrees").mkdir()
+    before = contents(repo.common_dir)
+
+    def prepare(tree: Path) -> None:
+        world.run(tree, "sh", "-c", harm)
+
+    if "commit" in harm:
+        with pytest.raises(Refused, match="set-up made a commit"):
+            build(repo, repo.head, world.tmp / "template", prepare)
+        assert nothing_left(world, repo)
+    else:
+        remove(build(repo, repo.head, world.tmp / "template", prepare))
+    assert contents(repo.common_dir) == before
