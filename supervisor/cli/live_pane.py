@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import NoReturn
 
-from supervisor.cli import common
+from supervisor.cli import common, terminal
 from supervisor.core.errors import UsageError, one_line
 from supervisor.core.states import TaskState
 from supervisor.daemon import lock
@@ -40,24 +40,22 @@ def watch(instead: str, frame: Callable[[], str], *, as_json: bool) -> NoReturn:
 
 def fitted(text: str) -> str:
     """As many lines as the terminal has rows for, each wiping what was behind it."""
-    return "\x1b[K\n".join(text.splitlines()[: shutil.get_terminal_size().lines - 1]) + "\x1b[K"
+    return f"{terminal.ERASE}\n".join(text.splitlines()[: shutil.get_terminal_size().lines - 1]) + terminal.ERASE
 
 
 def draw(text: str) -> None:
     """Show a frame in place of the one before."""
-    sys.stdout.write(f"\x1b[H{text}\x1b[J")
-    sys.stdout.flush()
+    terminal.steer(text, "\x1b[H", "\x1b[J")
 
 
 @contextlib.contextmanager
 def whole_screen() -> Iterator[None]:
     """The terminal's other screen, without a cursor: what was on the first one is there again afterwards."""
-    sys.stdout.write("\x1b[?1049h\x1b[?25l")
+    terminal.steer("", "\x1b[?1049h\x1b[?25l")
     try:
         yield
     finally:
-        sys.stdout.write("\x1b[?25h\x1b[?1049l")
-        sys.stdout.flush()
+        terminal.steer("", "\x1b[?25h\x1b[?1049l")
 
 
 def frame(
@@ -88,7 +86,7 @@ def frame(
         lines.append(status.cut(f"  … and {left}: nightcrew status", columns - 1))
     lines += [status.cut(gateway, columns - 1)] if gateway else []
     lines += [status.cut(f"! {one_line(alert)}", columns - 1) for alert in alerts[-3:]]
-    return "\x1b[K\n".join([status.cut(heading, columns - 1), "", *lines]) + "\x1b[K"
+    return f"{terminal.ERASE}\n".join([status.cut(heading, columns - 1), "", *lines]) + terminal.ERASE
 
 
 def _short(path: str, most: int) -> str:

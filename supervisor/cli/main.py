@@ -5,7 +5,6 @@ Verbs are loaded when they are used, so that `status` and completion do not pay 
 
 from __future__ import annotations
 
-import io
 import os
 import sys
 import traceback
@@ -15,6 +14,7 @@ from typing import Any
 import click
 
 from supervisor import __version__
+from supervisor.cli import terminal
 from supervisor.cli.lazy_group import LazyGroup
 from supervisor.core.errors import ConfigError, NightcrewError, UsageError, one_line
 from supervisor.host.import_guard import check_packages
@@ -119,7 +119,7 @@ def cli(ctx: click.Context, debug: bool) -> None:
 def main(argv: Sequence[str] | None = None) -> None:
     """The console script. Exits with the error's own code (see supervisor/core/errors.py)."""
     words = list(sys.argv[1:] if argv is None else argv) or _alone()
-    _show_anything()
+    terminal.guard()
     try:
         if words[:1] != ["doctor"]:  # which says it among all the rest
             check_packages()
@@ -149,13 +149,6 @@ def _alone() -> list[str]:
     from supervisor.host.paths import home
 
     return ["top"] if home().ledger.exists() else []
-
-
-def _show_anything() -> None:
-    """A terminal that is not UTF-8 is shown `\\u25cf`, not a traceback."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
 
 
 def _fail(error: NightcrewError, words: list[str]) -> int:

@@ -6,12 +6,12 @@ import sys
 import time
 from pathlib import Path
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from supervisor.cli import follow
+from supervisor.cli import follow, terminal
 from supervisor.core.errors import one_line
 from supervisor.core.states import TaskState
 from supervisor.faces import status
@@ -23,7 +23,7 @@ _STYLES = {"31": "red", "32": "green", "33": "yellow", "36": "cyan", "2": "dim"}
 
 def watch(home: Home, run: str, heading: str) -> list[TaskView]:
     """Show the run until every task of it has ended; returns them. Ctrl-C passes through: the tasks go on."""
-    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    console = terminal.console()
     if not sys.stderr.isatty() or console.is_dumb_terminal:  # FORCE_COLOR makes rich call a pipe a terminal
         return follow.print_changes(home, run, err=True)
     views: list[TaskView] = []

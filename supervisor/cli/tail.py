@@ -6,6 +6,7 @@ import os
 import sys
 from pathlib import Path
 
+from supervisor.cli import terminal
 from supervisor.host import foreign
 
 CHUNK = 65536
@@ -32,10 +33,12 @@ class Tail:
         self._at += len(data)
         return data
 
-    def show(self) -> int:
-        """Print what is new, byte for byte, a log called `stdout` or `gate` on stdout and any other on stderr; how many bytes that were."""
+    def show(self, *, raw: bool = False) -> int:
+        """Print what is new, a log called `stdout` or `gate` on stdout and any other on stderr; return how many bytes that were. With `raw`
+        a terminal gets them byte for byte, as a file or a pipe always does."""
         shown = 0
-        out = sys.stdout.buffer if self.stream in ("stdout", "gate") else sys.stderr.buffer
+        stream = sys.stdout if self.stream in ("stdout", "gate") else sys.stderr
+        out = terminal.raw_bytes(stream) if raw else stream.buffer
         while data := self.read(CHUNK):
             shown += len(data)
             out.write(data)

@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from supervisor.cli import common
+from supervisor.cli import common, terminal
 from supervisor.cli.names import any_name
 from supervisor.host.paths import home
 from supervisor.ledger.queries import TaskView
@@ -17,9 +17,12 @@ from supervisor.ledger.queries import TaskView
 @click.argument("name", shell_complete=any_name)
 @click.argument("other", required=False, shell_complete=any_name)
 @click.option("--stat", is_flag=True, help="Only which files, and how much.")
+@click.option("--raw", is_flag=True, help="Byte for byte also on a terminal, which the agent can steer then.")
 @common.json_option
-def command(name: str, other: str | None, stat: bool, as_json: bool) -> None:
+def command(name: str, other: str | None, stat: bool, raw: bool, as_json: bool) -> None:
     """Show what a task changed, from its base to the tip of its branch. While it runs: what it has committed so far.
+
+    Byte for byte as git prints it, into a file or a pipe. On a terminal what would steer it is shown as escapes.
 
     With OTHER: from the result of the first to that of the second, of two candidates or any two tasks of one repository.
 
@@ -33,7 +36,7 @@ def command(name: str, other: str | None, stat: bool, as_json: bool) -> None:
     where = home()
     view = common.task_named(where, name)
     if other is not None:
-        _between(view, common.task_named(where, other), stat=stat, as_json=as_json)
+        _between(view, common.task_named(where, other), stat=stat, raw=raw, as_json=as_json)
         return
     db = common.ledger(where, view.id)
     text, left = results.diff(db, view, stat=stat), offers.of_living(db, view)
@@ -42,10 +45,10 @@ def command(name: str, other: str | None, stat: bool, as_json: bool) -> None:
     if as_json:
         common.print_json(task=view.id, base=view.base_oid, branch=view.branch, diff=_readable(text))
         return
-    _write(text)
+    _write(text, raw=raw)
 
 
-def _between(view: TaskView, other: TaskView, *, stat: bool, as_json: bool) -> None:
+def _between(view: TaskView, other: TaskView, *, stat: bool, raw: bool, as_json: bool) -> None:
     from supervisor.daemon import results
 
     where = home()
@@ -58,12 +61,14 @@ def _between(view: TaskView, other: TaskView, *, stat: bool, as_json: bool) -> N
         return
     if first.base != second.base:
         common.say(f"they began at different commits, and this holds what is between those, too; each alone: nightcrew diff {first.task}")
-    _write(text)
+    _write(text, raw=raw)
 
 
 def _readable(text: str) -> str:
     return os.fsencode(text).decode("utf-8", "replace")
 
 
-def _write(text: str) -> None:
-    sys.stdout.buffer.write(os.fsencode(text))  # git's very bytes, whatever the terminal's encoding
+def _write(text: str, *, raw: bool) -> None:
+    out = terminal.raw_bytes(sys.stdout) if raw else sys.stdout.buffer
+    out.write(os.fsencode(text))  # git's very bytes, whatever the encoding
+    out.flush()

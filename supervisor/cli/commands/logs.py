@@ -27,9 +27,12 @@ SCREEN_MAX = 2**22
 @click.option("--attempt", type=click.IntRange(min=1), help="An earlier attempt (default: the newest).")
 @click.option("--stream", type=click.Choice(["stdout", "stderr", "both", "gate"]), default="both", show_default=True)
 @click.option("--transcript", "as_transcript", is_flag=True, help="Who said and did what, read from the stream of JSON on its stdout.")
+@click.option("--raw", is_flag=True, help="Byte for byte also on a terminal, which the agent can steer then.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object; with -f or --transcript a line for each piece.")
-def command(name: str, follow: bool, attempt: int | None, stream: str, as_transcript: bool, as_json: bool) -> None:
-    """Show what an agent printed: its stdout on stdout, its stderr on stderr, byte for byte; or what its gate did.
+def command(name: str, follow: bool, attempt: int | None, stream: str, as_transcript: bool, raw: bool, as_json: bool) -> None:
+    """Show what an agent printed: its stdout on stdout, its stderr on stderr; or what its gate did.
+
+    Byte for byte into a file or a pipe. On a terminal colours survive, and what would steer it is shown as escapes.
 
     \b
     nightcrew logs lint
@@ -58,10 +61,10 @@ def command(name: str, follow: bool, attempt: int | None, stream: str, as_transc
     if as_json and not follow:
         common.print_json(task=view.id, epoch=epoch, **{tail.stream: _text(tail.read()) for tail in tails})
         return
-    shown = sum([_show(tail, as_json) for tail in tails])
+    shown = sum([_show(tail, as_json, raw) for tail in tails])
     while follow:
         ended = _ended(view.id, epoch)
-        shown += sum([_show(tail, as_json) for tail in tails])
+        shown += sum([_show(tail, as_json, raw) for tail in tails])
         if ended:
             break
         time.sleep(LOOK_S)
@@ -80,10 +83,10 @@ def _pieces(tail: Tail, task: str, followed: int | None) -> Iterator[bytes]:
         time.sleep(LOOK_S)
 
 
-def _show(tail: Tail, as_json: bool) -> int:
+def _show(tail: Tail, as_json: bool, raw: bool) -> int:
     """Print what is new; its size in bytes."""
     if not as_json:
-        return tail.show()
+        return tail.show(raw=raw)
     shown = 0
     while data := tail.read(CHUNK):
         shown += len(data)

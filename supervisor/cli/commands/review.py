@@ -12,6 +12,7 @@ import click
 from supervisor.cli import common, looking
 from supervisor.cli.names import done_name
 from supervisor.core.errors import UsageError
+from supervisor.core.sequences import for_terminal
 from supervisor.host.paths import Home, home
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def _show(review: Review, *, stat: bool, as_json: bool) -> int:
     shown = itertools.chain(colored_diff.styled(text.head(review), color=color), text.stat(review), diff)
     if common.can_redraw():
         os.environ.setdefault("LESS", "FRX")  # as git does: what fits on the screen is printed, and stays there
-        click.echo_via_pager((f"{line}\n" for line in shown), color=color)
+        click.echo_via_pager((for_terminal(f"{line}\n") for line in shown), color=color)
         return 0
     for line in shown:
         common.show(line)

@@ -136,7 +136,7 @@ def _say_ended(home: Home, prepared: Prepared, *, as_json: bool) -> int:
         common.print_json(map=prepared.name, **{name: value for name, value in summary.items() if name != "schema"}, **files)
     else:
         _say_failures(directory / output.FAILED, int(summary["failed"]))
-        missing = f", {summary['missing']} not done: {summary['why']}" if summary["missing"] else ""
+        missing = f", {summary['missing']} not done: {picture.shown(summary['why'])}" if summary["missing"] else ""
         common.say(f"{summary['done']} done, {summary['failed']} failed{missing}")
         if prepared.about["out"] and summary["missing"]:
             common.say(f"{prepared.about['out']} stays as it was: it is written when all items have ended")

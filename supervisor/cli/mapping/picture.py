@@ -7,10 +7,11 @@ import time
 from types import TracebackType
 from typing import Any
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
+from supervisor.cli import terminal
 from supervisor.core.errors import one_line
 from supervisor.faces import status
 
@@ -26,7 +27,7 @@ class Picture:
     """A context; `live` says whether it draws. Where it does not, `line` is for who says something now and then."""
 
     def __init__(self) -> None:
-        console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+        console = terminal.console()
         self.live = sys.stderr.isatty() and not console.is_dumb_terminal
         self._live = Live(console=console, auto_refresh=False, transient=True) if self.live else None
         self._seen: list[tuple[float, int]] = []

@@ -22,6 +22,7 @@ from supervisor.cli.mcp import data, serving
 from supervisor.cli.memory import door
 from supervisor.cli.tail import CHUNK, Tail
 from supervisor.core.errors import NotFound, Refused
+from supervisor.core.sequences import escaped
 from supervisor.faces import agent_status, tasks_json
 from supervisor.faces import transcript as words
 from supervisor.host.paths import home
@@ -174,8 +175,8 @@ def _consent(name: str, confirm: str, repo: str, context: Context) -> Consent | 
     capabilities = context.client_capabilities
     if not confirm or capabilities is None or capabilities.elicitation is None:
         return Consent(merge=True)
-    where = data.plain(str(Path(repo).resolve()))
-    return Elicit(f"Merge {data.plain(name)} ({data.plain(confirm[:12])}) into the branch checked out at {where}?", Consent)
+    where = escaped(str(Path(repo).resolve()))
+    return Elicit(f"Merge {escaped(name)} ({escaped(confirm[:12])}) into the branch checked out at {where}?", Consent)
 
 
 def take(
@@ -193,7 +194,7 @@ def take(
     with contextlib.closing(common.ledger(home(), view.id)) as db:
         if not confirm:
             planned = results.take(db, view, Path(repo), results.How(only_print=True))
-            shown = data.plain(results.diff(db, view, stat=True))[-4000:]
+            shown = escaped(results.diff(db, view, stat=True))[-4000:]
             return {"merged": False, "confirm": commit, "commands": list(planned.commands), "changes": shown}
         if confirm != commit:
             raise Refused("cannot take", on=view.id, why="confirm is not its last commit", hint="call take without confirm")
@@ -206,7 +207,7 @@ def take(
 def limits() -> dict[str, Any]:
     """The models' limits: how much is used, who waits, what the agents cost, what the night's cap leaves."""
     shape, said = looking.gateway(home())
-    return {"gateway": data.cleaned(shape), "line": data.plain(said)}
+    return {"gateway": data.cleaned(shape), "line": escaped(said)}
 
 
 def memory(

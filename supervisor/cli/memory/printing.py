@@ -10,6 +10,7 @@ import click
 
 from supervisor.cli import common
 from supervisor.core.errors import one_line
+from supervisor.core.sequences import escaped
 from supervisor.faces.status import cut
 
 TITLE_MAX = 60
@@ -18,14 +19,9 @@ EXACT = 35
 """Columns of a line of `entries` beside its path and its title."""
 
 
-def plain(line: str) -> str:
-    """One line, its tabs as they are."""
-    return "\t".join(map(one_line, line.split("\t")))
-
-
 def text(given: str) -> None:
-    """Print it: as it is into a file or pipe, and on a terminal without what would drive that."""
-    shown = "\n".join(map(plain, given.split("\n"))) if sys.stdout.isatty() else given
+    """Print it; nothing of it drives a terminal, colours neither."""
+    shown = escaped(given) if sys.stdout.isatty() else given
     click.echo(shown, nl=not shown.endswith("\n"))
 
 

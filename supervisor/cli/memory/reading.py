@@ -12,6 +12,7 @@ from supervisor.cli.memory import door, printing
 from supervisor.cli.memory.completing import note_path
 from supervisor.cli.names import any_name
 from supervisor.core.errors import NotFound, one_line
+from supervisor.core.sequences import escaped
 from supervisor.host.paths import home
 
 
@@ -150,4 +151,4 @@ def _say_none(path: str) -> None:
 
 def _indented(change: dict[str, Any]) -> None:
     for line in str(change.get("patch") or "").split("\n"):
-        click.echo(f"    {printing.plain(line)}".rstrip())
+        click.echo(f"    {escaped(line)}".rstrip())
