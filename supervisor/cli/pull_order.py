@@ -12,7 +12,7 @@ from typing import Any
 from supervisor.core import pull_body, remotes
 from supervisor.core.errors import Refused, UsageError, one_line
 from supervisor.core.forges import Found
-from supervisor.core.pull_requests import PullRequest, Tool
+from supervisor.core.pull_requests import PullRequest, Tool, short_branch
 from supervisor.core.remotes import Forge, RemoteUrl
 from supervisor.core.reviews import Verdict
 from supervisor.daemon import offers
@@ -111,12 +111,14 @@ def refuse(review: Review, standing: Standing | None, *, force: bool) -> None:
 
 
 def decide(db: sqlite3.Connection, review: Review, target: RemoteUrl, options: Options, choose: Callable[[str | None], Tool]) -> Order:
-    """What is said wins; then what is known of the task's pull request at that remote; then the task's branch and the checkout's.
+    """What is said wins; then what is known of the task's pull request at that remote; then a short name and the checkout's branch.
     `choose`: as `tool_for`. Raises Refused and UsageError."""
     view, git = review.view, review.repository.git
     of_task = book.of_task(db, view.id)
     known = of_task if of_task is not None and of_task.remote == target.plain else None
-    branch = pushing.checked_branch(review.repository, options.branch or (known.branch if known is not None else view.branch or ""))
+    branch = pushing.checked_branch(
+        review.repository, options.branch or (known.branch if known is not None else _short(db, view.id, target))
+    )
     base = options.base or (known.base if known is not None else _base(review.repository))
     if branch == base:
         raise Refused(
@@ -130,6 +132,12 @@ def decide(db: sqlite3.Connection, review: Review, target: RemoteUrl, options: O
     tool = choose(options.tool or (there.tool if there is not None and there.number else None))
     title = pull_body.title(Redactor().clean(options.title or view.title), view.id)
     return Order(review, commits, target, branch, base, tool, there, title, _body(review, prompt, commits))
+
+
+def _short(db: sqlite3.Connection, task: str, target: RemoteUrl) -> str:
+    short = short_branch(task, taken=False)
+    there = book.at(db, target.plain, short)
+    return short_branch(task, taken=there is not None and there.task != task)
 
 
 def _refuse_other(review: Review, there: PullRequest) -> None:

@@ -73,6 +73,13 @@ class Lease:
     expected: str
 
 
+def short_branch(task: str, *, taken: bool) -> str:
+    """Return what a remote calls the branch of a task's result: `nightcrew/lint`; with the random part of its run, `nightcrew/lint-k3f9`,
+    where another task's result is `taken` there by that name."""
+    run, _, name = task.partition("/")
+    return f"nightcrew/{name}-{run.rpartition('-')[2]}" if taken else f"nightcrew/{name}"
+
+
 def lease(known: PullRequest | None, branch: str, there: str, commit: str) -> Lease | None:
     """How a branch that is at `there` on the remote (empty: it has none) may be moved to `commit`; None: it is there.
 

@@ -38,6 +38,11 @@ def test_what_others_pushed_may_not(known: PullRequest | None) -> None:
         pull_requests.lease(known, "b", THREE, ONE)
 
 
+def test_a_branch_on_a_remote_has_a_short_name() -> None:
+    assert pull_requests.short_branch("1124-44p3/mul", taken=False) == "nightcrew/mul"
+    assert pull_requests.short_branch("1124-44p3/mul", taken=True) == "nightcrew/mul-44p3"
+
+
 def test_what_has_ended_is_left_and_rounds_are_bounded() -> None:
     pull_requests.refuse_ended(State.OPEN, "l")
     for state in (State.CLOSED, State.MERGED):

@@ -21,7 +21,7 @@ def test_nothing_is_pushed_before_the_person_agreed_and_then_exactly_one_branch_
     house, bare = person.house, person.server.make(person.house.repo, "owner/first")
     git(house.repo, "tag", "a-tag")
     git(house.repo, "remote", "add", "first", person.server.url("owner/first"))
-    branch, before = str(house.task("mul").branch), git(bare, "for-each-ref")
+    branch, before = "nightcrew/mul", git(bare, "for-each-ref")
     try:
         done = person.pr("mul", "--remote", "first")
         assert done.returncode == 8 and "--yes" in done.stderr and git(bare, "for-each-ref") == before
