@@ -21,8 +21,8 @@ help: ## show this list
 setup: ## prepare .venv and the tools; silent when nothing is to do
 	@tools/setup.sh
 
-demo: setup ## five analysts look at this repository at once, and a report opens
-	@.venv/bin/nightcrew analyze
+demo: setup ## five analysts look at a small package with planted problems at once, and a report opens
+	@tools/demo.sh
 
 test: setup ## run every test; root runs them as an ordinary user, and as itself what differs
 	@tools/setup.sh --tests

@@ -18,6 +18,7 @@ from tests.gateway.simulator import Simulator
 from tests.support import House, git, make_repository, wait_until
 from tests.warm import NIGHTCREW
 
+ROOT = Path(__file__).resolve().parents[2]
 FLAWED = {
     "shop/__init__.py": '"""A shop."""\n',
     "shop/run.py": "import subprocess\n\n\ndef run(command):\n    subprocess.call(command, shell=True)\n",
@@ -49,6 +50,22 @@ def analyze(house: House, where: Path, *args: str, code: int = 0) -> dict[str, A
     assert done.returncode == code, f"{done.stderr}\n{house.daemon_output()}"
     found: dict[str, Any] = json.loads(done.stdout)
     return found
+
+
+def test_the_demo_finds_what_is_planted_and_says_how_to_go_on(running: House, tmp_path: Path) -> None:
+    env = {**running.env, "XDG_CACHE_HOME": str(tmp_path)}
+    for _ in range(2):
+        done = subprocess.run([ROOT / "tools/demo.sh", "--json", "--no-open"], env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{done.stderr}\n{running.daemon_output()}"
+    report = json.loads(done.stdout)
+    found = {(one["file"], one["code"]) for one in report["summary"]["issues"]}
+    planted = {("shop/orders.py", code) for code in ("B602", "B608", "B301", "B105")} | {("shop/legacy.py", "syntax-error")}
+    assert planted <= found, found
+    said = json.dumps(report["summary"])
+    assert "`total` has cyclomatic complexity 18" in said and "begin with shop/stock.py" in said
+    shop = tmp_path / "nightcrew/demo/shop"
+    assert git(shop, "rev-list", "--count", "HEAD") == "1" and git(shop, "status", "--porcelain") == "", "it is made once"
+    assert "nightcrew analyze ../your-repository" in done.stderr
 
 
 def test_five_analysts_and_a_lead_look_at_a_repository(running: House, flawed: Path) -> None:

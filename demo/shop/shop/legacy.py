@@ -1,0 +1,6 @@
+"""The export of the old shop."""
+
+
+def export(orders):
+    for order in orders:
+        print "order", order
