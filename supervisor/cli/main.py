@@ -36,7 +36,7 @@ VERBS = {
     "answer": "Allow or deny what an agent asks on its screen.",
     "mail": "Write to agents, and read what they write.",
     "ask": "Ask an agent whose work has ended.",
-    "logs": "Show what an agent printed.",
+    "logs": "Show what an agent said and did, or printed.",
     "wait": "Wait until tasks have ended.",
     "kill": "End tasks and everything that they started.",
     "pause": "Hold tasks back; agents stand still with all their memory.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 
 from agents import protocols
@@ -28,8 +28,29 @@ def entries(view: TaskView, pieces: Iterator[bytes]) -> Iterator[Entry]:
     return iter(protocols.transcript(protocol, chain([head], pieces)))
 
 
-def show(view: TaskView, pieces: Iterator[bytes], *, as_json: bool) -> None:
-    """Print them. Raises as `entries`."""
+def readable(view: TaskView, head: bytes) -> bool:
+    """Whether a task's stdout, which begins with `head`, is a stream of JSON that a person reads as a transcript."""
+    kind = kinds().get(view.kind)
+    is_headless = kind is not None and bool(kind.protocol) and not view.interactive
+    return is_headless or bool(protocols.recognised(head))
+
+
+def with_prompt(found: Iterable[Entry], prompt: str) -> Iterator[Entry]:
+    """The same with the task's prompt as the first message, unless the stream has it itself."""
+    waits = bool(prompt)
+    for entry in found:
+        if waits and entry.kind != "start":
+            waits = False
+            if (entry.kind, entry.who) != ("message", "user"):
+                yield Entry("message", "user", prompt)
+        yield entry
+    if waits:
+        yield Entry("message", "user", prompt)
+
+
+def show(view: TaskView, pieces: Iterator[bytes], *, as_json: bool, prompt: str = "") -> None:
+    """Print them, for people with the task's prompt. Raises as `entries`."""
     found = entries(view, pieces)
-    for line in map(json.dumps, transcript.shapes(found)) if as_json else transcript.lines(found, color=common.use_color()):
+    texts = map(json.dumps, transcript.shapes(found)) if as_json else transcript.lines(with_prompt(found, prompt), color=common.use_color())
+    for line in texts:
         common.show(line)

@@ -6,8 +6,10 @@ import json
 
 import pytest
 
+from agents.protocols import Entry
+from supervisor.cli import transcript
 from tests.agents.protocols.scenarios import DATA
-from tests.support import House, plan_of, shell_task
+from tests.support import House, plan_of, shell_task, wait_until
 
 TRAPS = {
     "pipe": "mkfifo stdout.log stderr.log screen.txt",
@@ -49,3 +51,23 @@ def test_a_transcript_of_a_stream_of_json(house: House) -> None:
     refused = house.run("logs", "--transcript", "other")
     assert refused.returncode != 0
     assert "its stdout is no stream of JSON that nightcrew reads" in refused.stderr
+    assert house.ok("logs", "one") == house.ok("logs", "-f", "one") == shown, "of an agent it is what a person reads"
+    for words in (["--raw"], ["--stream", "stdout"]):
+        assert house.ok("logs", *words, "one") == stream.read_text(), "what it printed, byte for byte"
+    assert json.loads(house.ok("logs", "--json", "one"))["stdout"] == stream.read_text()
+    assert house.ok("logs", "other") == "words\n"
+
+
+def test_an_agent_in_its_own_interface_shows_its_prompt_and_screen(house: House) -> None:
+    house.start_daemon()
+    house.ok("run", "-d", house.plan(shell_task("sits", "printf 'at the \\033[31mprompt\\033[0m'; read x", kind="terminal")))
+    wait_until(lambda: "at the prompt" in house.ok("logs", "sits"), "its screen")
+    assert "\x1b" not in house.ok("logs", "sits")
+
+
+def test_a_transcript_begins_with_the_prompt_unless_the_stream_has_it() -> None:
+    start, said, words = Entry("start", "agent", "begins"), Entry("message", "user", "Do it."), Entry("message", "agent", "Done.")
+    assert list(transcript.with_prompt([start, words], "Do it.")) == [start, said, words]
+    assert list(transcript.with_prompt([start, said, words], "Do it.")) == [start, said, words]
+    assert list(transcript.with_prompt([], "Do it.")) == [said], "nothing was said yet"
+    assert list(transcript.with_prompt([words], "")) == [words]

@@ -13,9 +13,10 @@ from supervisor.cli import common
 from supervisor.cli.names import any_name
 from supervisor.cli.tail import CHUNK, Tail
 from supervisor.core.errors import NotFound
+from supervisor.core.states import TaskState
 from supervisor.host import foreign
-from supervisor.host.paths import home
-from supervisor.ledger import queries
+from supervisor.host.paths import Home, home
+from supervisor.ledger import queries, rows
 
 LOOK_S = 0.1
 SCREEN_MAX = 2**22
@@ -25,20 +26,21 @@ SCREEN_MAX = 2**22
 @click.argument("name", shell_complete=any_name)
 @click.option("-f", "--follow", is_flag=True, help="Go on until the task has ended. Ctrl-C only stops looking.")
 @click.option("--attempt", type=click.IntRange(min=1), help="An earlier attempt (default: the newest).")
-@click.option("--stream", type=click.Choice(["stdout", "stderr", "both", "gate"]), default="both", show_default=True)
-@click.option("--transcript", "as_transcript", is_flag=True, help="Who said and did what, read from the stream of JSON on its stdout.")
-@click.option("--raw", is_flag=True, help="Byte for byte also on a terminal, which the agent can steer then.")
+@click.option("--stream", type=click.Choice(["stdout", "stderr", "both", "gate"]), help="Only this output, instead of a transcript.")
+@click.option("--raw", is_flag=True, help="Its output byte for byte, also on a terminal, which the agent can steer then.")
+@click.option("--transcript", "as_transcript", is_flag=True, help="The transcript, or say why there is none.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object; with -f or --transcript a line for each piece.")
-def command(name: str, follow: bool, attempt: int | None, stream: str, as_transcript: bool, raw: bool, as_json: bool) -> None:
-    """Show what an agent printed: its stdout on stdout, its stderr on stderr; or what its gate did.
+def command(name: str, follow: bool, attempt: int | None, stream: str | None, raw: bool, as_transcript: bool, as_json: bool) -> None:
+    """Show what an agent said and did: its prompt, its words, and a line for each call of a tool.
 
-    Byte for byte into a file or a pipe. On a terminal colours survive, and what would steer it is shown as escapes.
+    For a command, and with --stream or --raw for any task, show the output: stdout on stdout, stderr on stderr. For an agent in its own
+    interface show its screen. A file or a pipe gets output byte for byte. On a terminal colours survive, and what would steer the terminal is
+    shown as escapes.
 
     \b
-    nightcrew logs lint
+    nightcrew logs -f discounts
+    nightcrew logs --raw discounts
     nightcrew logs --stream gate lint
-    nightcrew logs -f --stream stderr 1121-k3f9/lint
-    nightcrew logs --transcript discounts
     """
     where = home()
     view = common.task_named(where, name)
@@ -51,12 +53,17 @@ def command(name: str, follow: bool, attempt: int | None, stream: str, as_transc
     directory = where.attempt(view.id, epoch)
     if view.final and not any((directory / f"{kind}.log").exists() for kind in ("stdout", "stderr")):
         common.say(f"there are no logs of {view.id}: its logs were removed, or it never came so far; nightcrew status {view.id}")
-    if as_transcript:
+    if as_transcript or not (raw or stream or as_json):
         from supervisor.cli import transcript
 
-        transcript.show(view, _pieces(Tail(directory / "stdout.log"), view.id, epoch if follow else None), as_json=as_json)
-        return
-    streams = ("stdout", "stderr") if stream == "both" else (stream,)
+        log = directory / "stdout.log"
+        if as_transcript or transcript.readable(view, Tail(log).read(CHUNK)):
+            pieces = _pieces(Tail(log), view.id, epoch if follow else None)
+            transcript.show(view, pieces, as_json=as_json, prompt=_prompt(view.id))
+            if not as_transcript:
+                Tail(directory / "stderr.log").show()
+            return
+    streams = ("stdout", "stderr") if stream in (None, "both") else (stream,)
     tails = [Tail(directory / f"{kind}.log") for kind in streams]
     if as_json and not follow:
         common.print_json(task=view.id, epoch=epoch, **{tail.stream: _text(tail.read()) for tail in tails})
@@ -69,7 +76,27 @@ def command(name: str, follow: bool, attempt: int | None, stream: str, as_transc
             break
         time.sleep(LOOK_S)
     if not shown and not as_json and stream != "gate":
-        click.echo(_text(foreign.read_plain(directory / "screen.txt", SCREEN_MAX) or b""), nl=False)
+        if kept := foreign.read_plain(directory / "screen.txt", SCREEN_MAX):
+            click.echo(_text(kept), nl=False)
+        elif epoch == view.epoch:
+            _show_pane(where, view)
+
+
+def _prompt(task: str) -> str:
+    """Of a task; empty when it has none."""
+    with contextlib.closing(common.ledger(home(), task)) as db:
+        return rows.launch(db, task).spec.prompt or ""
+
+
+def _show_pane(where: Home, view: queries.TaskView) -> None:
+    """What an agent in its own interface shows now."""
+    from supervisor.cli.crew.pages import PageReader
+    from supervisor.core.sequences import plain
+    from supervisor.faces.doors import Page
+
+    shown = PageReader(where).page(view, Page.SCREEN, "") if view.pane_id and view.state is TaskState.RUNNING else None
+    for line in shown.lines if shown is not None else ():
+        common.show(plain(line))
 
 
 def _pieces(tail: Tail, task: str, followed: int | None) -> Iterator[bytes]:

@@ -18,7 +18,7 @@ from supervisor.faces import status as text
 from supervisor.faces.doors import Page, Text
 from supervisor.host import foreign
 from supervisor.host.paths import Home
-from supervisor.ledger import journal, queries, reviews
+from supervisor.ledger import journal, queries, reviews, rows
 from supervisor.ledger.queries import TaskView
 
 if TYPE_CHECKING:
@@ -117,7 +117,11 @@ class PageReader:
         if made == mark:
             return None
         whole = data if size <= TALK else data.partition(b"\n")[2]  # it begins in the middle of a line
-        return Text(list(lines.lines(transcript.entries(view, iter([whole])), color=True))[-LINES:], made, ends=True)
+        found = transcript.entries(view, iter([whole]))
+        if size <= TALK:
+            with contextlib.closing(common.ledger(self._where, view.id)) as db:
+                found = transcript.with_prompt(found, rows.launch(db, view.id).spec.prompt or "")
+        return Text(list(lines.lines(found, color=True))[-LINES:], made, ends=True)
 
     def _diff(self, view: TaskView, mark: str) -> Text | None:
         from supervisor.cli import colored_diff
