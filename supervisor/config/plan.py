@@ -262,7 +262,7 @@ def _task(model: PlanModel, task: TaskModel, index: int, at: _Place, given: set[
         theirs = model.tasks[first_use[parent]].kind if parent in first_use else None
         if why := kind_keys.no_parent(parent, theirs, task.kind, first_use):
             raise wrong("continue_from", why)
-    return _spec(task, name, task.title if task.title is not None else name, prompt, kind)
+    return _spec(task, name, task.title if task.title is not None else _first_line(prompt or "") or name, prompt, kind)
 
 
 _OF_AGENTS = {"model", "steps_max", "allow", "interactive", "on_loss", "continue_from", "same_path", "tags", "depth_max"}

@@ -117,6 +117,12 @@ def test_every_key_of_a_task(load: Load, tmp_path: Path) -> None:
     )
 
 
+def test_a_task_without_a_title_shows_the_first_line_of_its_prompt(load: Load) -> None:
+    task = '[[tasks]]\nid = "a"\ncommand = "true"\nprompt = """\n\n  Mend the totals.\nThen commit."""\n'
+    assert load(task).tasks[0].title == "Mend the totals."
+    assert load(task + 'title = "totals"\n').tasks[0].title == "totals"
+
+
 def test_what_a_task_does_not_say_is_of_the_defaults(load: Load) -> None:
     made = load(
         WITH_DEFAULTS
@@ -132,7 +138,7 @@ def test_what_a_task_does_not_say_is_of_the_defaults(load: Load) -> None:
     shared = {"priority": 10, "task_class": TaskClass.BATCH, "timeout_s": 1800.0, "retries": 2, "cores": (1, 0)}
     assert made.tasks == (
         TaskSpec("a", "a", "shell", ("sh", "-c", "exit 0"), {"SHARED": "yes"}, **shared),  # type: ignore[arg-type]
-        TaskSpec("task-2", "task-2", "shell", ("/bin/sh", "-c", "true"), {"SHARED": "yes"}, "p", **shared),  # type: ignore[arg-type]
+        TaskSpec("task-2", "p", "shell", ("/bin/sh", "-c", "true"), {"SHARED": "yes"}, "p", **shared),  # type: ignore[arg-type]
     )
 
 
