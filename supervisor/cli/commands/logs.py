@@ -34,8 +34,8 @@ def command(name: str, follow: bool, attempt: int | None, stream: str | None, ra
     """Show what an agent said and did: its prompt, its words, and a line for each call of a tool.
 
     For a command, and with --stream or --raw for any task, show the output: stdout on stdout, stderr on stderr. For an agent in its own
-    interface show its screen. A file or a pipe gets output byte for byte. On a terminal colours survive, and what would steer the terminal is
-    shown as escapes.
+    interface show its screen. A file or a pipe gets output byte for byte. On a terminal colours survive, and what would steer the
+    terminal is shown as escapes.
 
     \b
     nightcrew logs -f discounts
