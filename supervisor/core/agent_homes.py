@@ -80,6 +80,7 @@ _TOKEN = re.compile(r"[\x21-\x7e]{1,16384}")
 def directories(home: str, env: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Each path that may hold what a command line keeps, for an agent with that home and environment, and its usual path below the home. A
     directory that a variable moves is named at both places."""
+    home = home.rstrip("/")
     for variable, inner, usual in DIRECTORIES:
         yield f"{home}/{usual}", usual
         given = env.get(variable, "") if variable else ""

@@ -42,6 +42,7 @@ from supervisor.host import cores, files
 from supervisor.host.clock import Clock
 from supervisor.host.failpoint import failpoint
 from supervisor.host.paths import Home
+from supervisor.host.sandbox import agent_homes
 from supervisor.ledger import attempt_history, queries, rows
 from supervisor.ledger.ledger import Ledger
 from supervisor.ledger.rows import AttemptRow, LaunchRow
@@ -326,6 +327,7 @@ class Jobs:
         failpoint("finish.session-killed")
         row = self._ledger.attempt(task, epoch)
         if row is not None and await self._collecting(self._ending.sweep, row, self._ledger.launch_row(task)):
+            await self._forget_homes(row)
             self._ledger.note(task, epoch, removed=self._clock.wall(), branch=None)
         self._ledger.release(task, epoch)
         self._ports.give_back((task, epoch))
@@ -351,9 +353,17 @@ class Jobs:
             return Decided(stays=True, why=error.line())
         if how.remove and not decided.stays:
             failpoint("clean.removed")
+            await self._forget_homes(row)
             self._ledger.note(row.task, row.epoch, removed=self._clock.wall())
             self._ledger.journal(row.task, row.epoch, "worktree removed", {"path": row.worktree, "why": decided.why})
         return decided
+
+    async def _forget_homes(self, row: AttemptRow) -> None:
+        """Remove its copies of what command lines keep in the home, now that nobody opens a shell in its worktree any more."""
+        try:
+            await self.within(self.collectors, agent_homes.forget, self._home.attempt(row.task, row.epoch))
+        except NightcrewError as error:  # they go with its records
+            self.say(f"{attempt_name(row.task, row.epoch)}: {error.line()}")
 
     async def give_up(self, task: str, epoch: int, why: str) -> None:
         """Set an attempt aside that can neither begin nor be judged. Whatever lives of it is ended first."""

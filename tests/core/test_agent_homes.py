@@ -144,6 +144,9 @@ def test_places_that_variables_name_are_places_too() -> None:
     assert {"/c": ".claude", "/h/.claude": ".claude", "/x/opencode": ".config/opencode", "/g/.gemini": ".gemini"}.items() <= found.items()
     assert found["/k/opencode"] == ".cache/opencode" and "/h/.cache/opencode" not in found
     assert not [path for path in found if not path.startswith("/")]
+    in_container = [path for path, _ in directories("/", {"XDG_DATA_HOME": "//tmp", "XDG_CONFIG_HOME": "/"})]
+    assert {"/.claude", "/tmp/goose", "/goose"} <= set(in_container)
+    assert not [path for path in in_container if path.startswith("//")], "which nobody could mount"
 
 
 @pytest.mark.parametrize(("name", "is_out"), [("projects", True), ("s.sqlite-wal", True), ("settings.json", False), ("skills", False)])

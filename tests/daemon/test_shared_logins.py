@@ -17,7 +17,7 @@ AGENT = """
 cd "$HOME/.claude"
 say() { echo "$1" > draft && mv draft .credentials.json; }
 wait_for() { while [ ! -e "$NIGHTCREW_OUT/$1" ]; do sleep 0.05; done; }
-echo '{"hooks": {"SessionStart": "evil"}}' > settings.json; mkdir -p plugins; echo evil > plugins/p
+echo '{"hooks": {"SessionStart": "evil"}}' > settings.json; mkdir -p plugins projects; echo evil > plugins/p
 say "$FIRST"; wait_for go; say "$LAST"; wait_for end
 """
 
@@ -47,3 +47,7 @@ def test_what_an_agent_renews_is_the_persons_also_when_the_supervisor_is_killed(
     assert house.state("agent") == "done", house.account()
     assert real.read_text() == params["LAST"]
     assert [file.name for file in (home / ".claude").iterdir()] == [real.name], "nothing else of the agent's is in the home"
+    own = out.parent / "home" / str(home.resolve()).lstrip("/") / ".claude"
+    assert {file.name for file in own.iterdir()} == {".credentials.json", "settings.json", "plugins", "projects"}
+    house.ok("clean", "--yes", "--discard", "agent")
+    assert [file.name for file in own.iterdir()] == ["projects"], "no login and no settings stay in the records"

@@ -117,7 +117,7 @@ def prepare(attempt: Path, found: Mapping[str, str], *, gives_back: bool) -> Hom
 
 
 def of(attempt: Path) -> Homes | None:
-    """The copies that an attempt has; None: it has none, or they are not finished."""
+    """Return the copies that an attempt was given; None: it has none, or they are not finished."""
     data = foreign.read_plain(attempt / MANIFEST, _MANIFEST_MAX)
     if not data:
         return None
@@ -141,6 +141,20 @@ def matching(attempt: Path, own: str, pattern: str) -> Iterator[tuple[str, os.st
             yield from matching(attempt, f"{own}/{name}", rest)
         elif not rest and stat.S_ISREG(seen.st_mode):
             yield f"{own}/{name}", seen
+
+
+def forget(attempt: Path) -> None:
+    """Remove the copies of an attempt whose worktree is gone, its logins among them. Transcripts, logs and whatever else is not copied
+    (`LEFT_OUT`) stay. Raises OSError."""
+    made = of(attempt)
+    for _, own in made.private if made is not None else ():
+        if not os.path.isdir(attempt / own):
+            foreign.remove_tree(attempt / own)
+            continue
+        with foreign.folder(attempt, own) as here:
+            names = [name for name in here.names() if not agent_homes.is_left_out(name)]
+        for name in names:
+            foreign.remove_tree(attempt / own / name)
 
 
 # Logins -------------------------------------------------------------------------------------------------------------------------------

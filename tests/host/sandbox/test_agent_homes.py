@@ -266,6 +266,28 @@ def test_a_home_that_cannot_be_written_is_told_once_and_keeps_nobody_waiting(per
     assert json.loads(other.read_text())["access_token"] == "new"
 
 
+def test_what_was_copied_goes_and_what_an_agent_made_itself_stays(person: Person) -> None:
+    person.has(CLAUDE, claude("old", NOW))
+    person.has(".claude/settings.json", "{}")
+    person.has(".claude.json", "{}")
+    kept = person.has("kept", "x")
+    attempt = person.attempt("a")
+    own = person.own(attempt, ".claude")
+    (own / "projects" / "-r").mkdir(parents=True)
+    (own / "projects" / "-r" / "s.jsonl").write_text("said")
+    (own / "link").symlink_to(person.home)
+    (own / "deep").mkdir()
+    (own / "deep" / "link").symlink_to(kept)
+    for _ in range(2):
+        agent_homes.forget(attempt)
+        assert os.listdir(own) == ["projects"]
+    assert (own / "projects" / "-r" / "s.jsonl").read_text() == "said"
+    assert not person.own(attempt, ".claude.json").exists()
+    assert (kept.read_text(), (person.home / ".claude.json").read_text()) == ("x", "{}")
+    assert homes(attempt).own(f"{person.home.resolve()}/.claude/projects") != ""
+    agent_homes.forget(person.top)  # has none
+
+
 @pytest.mark.in_turns
 @pytest.mark.parametrize("tier", [Tier.FILES, Tier.OFFLINE], ids=str)
 @pytest.mark.parametrize("executor", Executor, ids=str)
