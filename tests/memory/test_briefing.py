@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from memory.briefing import Brief, Known, brief, cut, paths_in
+from memory.briefing import POINTER, Brief, Known, brief, cut, paths_in
 
 ONE = Known("semantic/a.md", "Ports are random.", "1/x", 1_700_000_000.0)
 
 
-def test_nothing_known_is_nothing_said() -> None:
-    assert brief("", [], 8192) == Brief() and brief(" \n", [], 8192).before("Do it.") == "Do it."
-    assert not brief("", [Known("semantic/a.md", "x", "", 0.0, score=0.01)], 8192), "nor is what hardly fits"
+def test_where_no_note_matches_one_line_says_that_there_are_some() -> None:
+    pointer = brief("", [], 8192)
+    assert pointer == brief(" \n", [Known("semantic/a.md", "x", "", 0.0, score=0.01)], 8192), "nor does what hardly fits"
+    assert pointer.before("Do it.") == f"{POINTER}\n\nYour task:\n\nDo it." and "\n" not in POINTER
+    assert len(POINTER) < 250 and "mem search" in POINTER and "mem show" in POINTER
+    assert brief("", [], 100) == Brief() and brief("", [], 100).before("Do it.") == "Do it."
 
 
 def test_the_beginning_is_the_same_for_every_task() -> None:

@@ -15,7 +15,7 @@ from supervisor.cli.isolation import network_option
 from supervisor.cli.mapping import prompts
 from supervisor.cli.names import snapshot_name
 from supervisor.core.analysis.types import many
-from supervisor.core.errors import Refused, UsageError
+from supervisor.core.errors import NotFound, Refused, UsageError
 from supervisor.core.states import TaskClass
 from supervisor.host.paths import home
 
@@ -125,6 +125,8 @@ def _prepared(asked: Asked) -> Any:
     base = asked.base if asked.base is not None else place.project.base or "HEAD"
     blobs = sources.tree(place.repository, resolve(place.repository, base))
     source = _source(asked, blobs)
+    if not source.items:
+        raise _nothing(asked, len(blobs), base)
     what = _what(asked, source)
     named = dict(sources.named_files(asked.words, blobs, asked.call or ""))
     definition = {**{name: value for name, value in what.items() if name not in prompts.NOT_THE_WORK}, "named": named}
@@ -139,12 +141,22 @@ def _prepared(asked: Asked) -> Any:
     return Prepared(name, about, source.items, _submission(asked, place, base, name, title), asked.fresh, place.repository.notes)
 
 
+def _nothing(asked: Asked, files: int, base: str) -> NotFound:
+    """Return the error for a workload without items, which says what was looked at."""
+    if asked.globs:
+        why = f"none of the {files} plain files of {base} matches, by its path from the top of the repository"
+        hint = f"git ls-tree -r --name-only {base}, or commit what is new"
+        return NotFound("no file to work on", on=" ".join(asked.globs), why=why, kept="nothing was started", hint=hint)
+    on = next(filter(None, (asked.lines, asked.jsonl, asked.from_command)))
+    return NotFound("no item to work on", on=on, why="it has no line that is not empty", kept="nothing was started")
+
+
 def _plan(asked: Asked, place: Workplace, base: str, name: str, source: Source) -> dict[str, Any]:
     """The groups of the items: those that the map has, or those that an agent makes now; none in a dry run that finds none."""
     from supervisor.cli.mapping import planning
 
     known = {} if asked.fresh else planning.keys(home(), name, source.items)
-    if known or asked.dry_run or not source.items:
+    if known or asked.dry_run:
         return known
     said = asked.more.prompt or asked.call or " ".join(asked.words)
     key = None if asked.fresh else f"map-plan-{name}-{planning.digest(source.items)}"

@@ -86,7 +86,7 @@ class SearchDesk:
             return prompt or ""
         try:
             found = await self.brief(launch.project, task, f"{launch.spec.title}\n{prompt}", launch.spec.paths)
-            if found:
+            if found.core or found.paths:
                 now = self._loop.clock.wall()
                 await self._desk.on_thread(functools.partial(self._given, launch.project, (task, epoch), found, now))
         except (NightcrewError, OSError) as error:

@@ -43,7 +43,7 @@ def test_nothing_is_wider_than_the_terminal_and_a_title_has_room() -> None:
     assert "0" * 16 in printing.entries([entry("core.md", "Core")], NOW), "there is room for its version"
     hit = printing.hit({"path": LONG, "title": TITLE, "excerpt": f"# {TITLE} run make test-parser with the fixtures of make corpus " * 2})
     change = {"path": LONG, "at": NOW - 300, "author": "1123-k3f9/lint", "epoch": 1, "action": "restore", "version": "0" * 16}
-    lease = {"glob": "a/" * 40, "mode": "exclusive", "task": "1123-k3f9/lint", "expires": rfc3339(NOW + 300)}
+    lease = {"fence": 12, "glob": "a/" * 40, "mode": "exclusive", "task": "1123-k3f9/lint", "expires": rfc3339(NOW + 300)}
     lines = [*listed, *hit.split("\n"), printing.change(change, NOW), printing.lease(lease, 40, NOW)]
     assert all(len(line) <= 80 for line in lines)
     assert hit.split("\n")[1].startswith("    run make"), "its title is not said twice"

@@ -101,8 +101,19 @@ def test_lines_and_a_function(mapped: House, tmp_path: Path) -> None:
     assert lines[-1]["error"].startswith("ValueError: invalid literal")
 
 
-def test_a_workload_of_nothing(mapped: House) -> None:
-    assert results(mapped, "--files", "*.none", "--", "true")[0] == []
+def test_a_workload_of_nothing_is_an_error_that_says_what_was_looked_at(house: House, tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.write_text("\n\n")
+    for words, said in (
+        (("--files", "*.none", "--files", "src/**"), "no file to work on *.none src/**: none of the 1 plain files of HEAD matches"),
+        (("--lines", str(empty)), f"no item to work on {empty}: it has no line that is not empty"),
+        (("--jsonl", str(empty)), f"no item to work on {empty}: it has no line that is not empty"),
+        (("--from-command", "true"), "no item to work on true: it has no line that is not empty"),
+        (("--files", "*.none", "--dry-run"), "none of the 1 plain files of HEAD matches"),
+    ):
+        done = house.run("map", *words, "--", "true")
+        assert (done.returncode, said in done.stderr) == (4, True), done.stderr
+    assert not (house.home.root / "maps").exists()
 
 
 def test_status_shows_the_workers_of_a_map_as_one_line(alone: House) -> None:
