@@ -22,8 +22,8 @@ from supervisor import __version__
 from supervisor.core.errors import NightcrewError
 from supervisor.daemon import gateway_process, lock, zygotes
 from supervisor.gateway import process_lock
-from supervisor.host import procfs, unix_sockets
-from supervisor.host.paths import Home
+from supervisor.host import procfs, scratch, unix_sockets
+from supervisor.host.paths import ATTEMPT, FAR, SET_UP, Home
 from supervisor.ledger import queries, store
 from tests import warm
 
@@ -265,7 +265,9 @@ class House:
 
 
 def remove_far_sockets(home: Home) -> None:
-    """Those of a long path, which lie in `/tmp`: nobody else removes them."""
+    """What lies in `/tmp`: sockets of a long path, and temporary files of what was cut off. Nobody else removes them."""
+    for letter in (ATTEMPT, SET_UP):
+        scratch.sweep(FAR, home.short_tmp_prefix(letter))
     if not home.run_dir.is_relative_to(home.root):
         shutil.rmtree(home.run_dir, ignore_errors=True)
 

@@ -28,10 +28,11 @@ from supervisor.daemon.cleaning import alive_inside
 from supervisor.daemon.environments import Environments, facts
 from supervisor.daemon.limits import LimitDesk
 from supervisor.daemon.observation import Key, Observer
-from supervisor.host import files, foreign, processes
+from supervisor.host import files, foreign, processes, scratch
 from supervisor.host.clock import Clock
 from supervisor.host.failpoint import failpoint
 from supervisor.host.freezing import Tree
+from supervisor.host.paths import ATTEMPT, FAR
 from supervisor.host.sandbox import agent_homes
 from supervisor.ledger.conversations import Held
 from supervisor.ledger.rows import AttemptRow, LaunchRow
@@ -82,11 +83,13 @@ class Ending:
         return self._limits.stop((task, epoch), runner, 0.0 if self._home.sentinel.exists() else self._settings.grace_s)
 
     def close_strays(self, known: Collection[Key]) -> None:
-        """Close the sessions of ours that belong to no attempt of `known`, and take away their groups: what a crash left."""
+        """Close the sessions of ours that belong to no attempt of `known`, and take away their groups and temporary files: what a crash
+        left."""
         panes = self._observer.panes()
         for key in panes.keys() - set(known):
             self._tmux.kill_session(panes[key].session_id)
         self._limits.sweep(known)
+        scratch.sweep(FAR, self._home.short_tmp_prefix(ATTEMPT), {self._home.short_tmp(self._home.attempt(*key)) for key in known})
 
     def tree(self, task: str, epoch: int) -> Tree:
         """Everything of it that can stand still."""
@@ -378,3 +381,4 @@ class Ending:
             self._tmux.kill_session(place[0])
         self._limits.free((task, epoch))
         self._observer.forget((task, epoch))
+        scratch.remove_own(self._home.short_tmp(self._home.attempt(task, epoch)))

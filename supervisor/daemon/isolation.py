@@ -98,7 +98,8 @@ class Isolation:
         if tier is Tier.NONE:
             corrected = made.repo.git.corrections(made.place)
             settings = sandbox.git_settings(attempt.variables, corrected) if corrected else {}
-            return Confined(tier, variables=(*narrowed.items(), *settings.items()))
+            tmp = files.private_dir(self._home.short_tmp(attempt.directory))
+            return Confined(tier, variables=(*narrowed.items(), *settings.items(), ("TMPDIR", str(tmp))))
         if made.private is None:
             raise HostError("it has no repository of its own", on=str(made.path), why="it was made for no sandbox", kept="its worktree")
         git = (made.repo.common_dir, made.private, made.admin_dir.name)
@@ -115,7 +116,8 @@ class Isolation:
         if made.layers is not None and (warm or not made.layers.upper):  # where what is in its memory, or linked, came from
             seen = replace(seen, program=(*seen.program, os.path.realpath(made.layers.lower)))
         policy = policy_paths.policy(seen, tier, attempt.spec.network, gateway_port)
-        variables = (*narrowed.items(), *sandbox.variables(policy).items(), *sandbox.git_settings(attempt.variables).items())
+        own = {"TMPDIR": sandbox.TEMPORARY[0], **sandbox.variables(policy), **sandbox.git_settings(attempt.variables)}
+        variables = (*narrowed.items(), *own.items())
         if warm and tier in self.support.works[Executor.NAMESPACES]:
             file = attempt.directory / POLICY
             files.atomic_write(file, b"".join(os.fsencode(word) + b"\0" for word in executors.words(policy)), durable=False)

@@ -72,7 +72,6 @@ def write_inputs(home: Home, key: tuple[str, int], launch: LaunchRow, needs: lis
         "NIGHTCREW_EPOCH": str(key[1]),
         "NIGHTCREW_RUN": launch.run,
         "NIGHTCREW_OUT": str(directory / "out"),
-        "TMPDIR": str(directory / "tmp"),
         identity.TAG_VARIABLE: records.tag(str(home.root), *key),
         kind.MEMORY_VARIABLE: str(files.private_dir(home.memory(launch.project))),
     }

@@ -13,7 +13,7 @@ from typing import IO
 from supervisor.core import identity
 from supervisor.core.environment import for_agent
 from supervisor.core.errors import NightcrewError, TimedOut, ToolFailed
-from supervisor.host import files, foreign, processes
+from supervisor.host import foreign, processes
 
 SETUP_S = 3600.0
 """For all the commands of one snapshot: an hour is longer than any set-up that somebody waits for."""
@@ -30,6 +30,7 @@ class Bench:
     log: Path
     """Everything that they print; begun anew by `run`."""
     tmp: Path
+    """A directory of theirs."""
     env: Mapping[str, str]
     """Allow-listed already."""
     tag: str
@@ -43,7 +44,6 @@ def run(bench: Bench, steps: Sequence[tuple[str, Sequence[str]]], stop: threadin
     commands started is ended first.
     """
     deadline = time.monotonic() + SETUP_S
-    files.private_dir(bench.tmp)
     with bench.log.open("wb", buffering=0) as log:
         bench.log.chmod(0o600)
         for purpose, commands in steps:

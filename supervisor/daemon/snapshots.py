@@ -25,11 +25,10 @@ from supervisor.daemon import setup
 from supervisor.daemon.setup import Bench
 from supervisor.daemon.snapshot_order import Order
 from supervisor.daemon.zygotes import Zygotes
-from supervisor.host import disk, files, processes
+from supervisor.host import disk, files, processes, scratch
 from supervisor.host.clock import Clock
 from supervisor.host.failpoint import failpoint
-from supervisor.host.foreign import remove_tree
-from supervisor.host.paths import Home
+from supervisor.host.paths import FAR, SET_UP, Home
 from supervisor.ledger.ledger import Ledger
 from supervisor.ledger.snapshots import Built
 from worktrees import backends, templates
@@ -83,6 +82,7 @@ class SnapshotDesk:
         for lost in self._ledger.snapshots.abandoned():
             self.say(f"snapshot {lost.spec.name} was not finished: the supervisor ended while it was built")
             processes.stop(self._tag(lost), None, GRACE_S)
+        scratch.sweep(FAR, self._home.short_tmp_prefix(SET_UP))
         rows = {self._place(row): row for row in self._ledger.snapshots.all()}
         self._zygotes.keep({row.id for row in rows.values() if row.state in WHOLE})
         for found in self._home.root.glob("projects/*/snapshots/*@*"):
@@ -176,9 +176,13 @@ class SnapshotDesk:
 
         def prepare(tree: Path) -> None:
             nonlocal ready
-            bench = Bench(tree, self._log(row), place / "tmp", self.without_keys(order.env), self._tag(row))
-            setup.run(bench, (("set-up", order.spec.setup), ("a check", order.spec.verify)), self._leaving)
-            remove_tree(bench.tmp)
+            bench = Bench(
+                tree, self._log(row), files.private_dir(self._home.short_tmp(place, SET_UP)), self.without_keys(order.env), self._tag(row)
+            )
+            try:
+                setup.run(bench, (("set-up", order.spec.setup), ("a check", order.spec.verify)), self._leaving)
+            finally:
+                scratch.remove_own(bench.tmp)
             ready = time.monotonic()
             failpoint("snapshot.prepared")
 

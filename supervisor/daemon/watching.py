@@ -74,7 +74,8 @@ class Watching:
         """Its own files: of a layered worktree its own layer, its own repository, and its records with the logs and the temporary files."""
         own = (row.layers and Layers(**json.loads(row.layers)).upper) or row.worktree
         repository = [private_repository.place(Path(row.worktree))] if row.worktree and row.tier else []
-        return [self._doors.home.attempt(*key), *([Path(own)] if own else []), *repository]
+        records = self._doors.home.attempt(*key)
+        return [records, self._doors.home.short_tmp(records), *([Path(own)] if own else []), *repository]
 
     async def _tell_of(self, watched: dict[Key, _Watched]) -> None:
         try:

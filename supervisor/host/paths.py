@@ -15,6 +15,9 @@ supervisor."""
 FAR_PREFIX = f"nightcrew-{os.getuid()}-"
 """Of the names of the directories there."""
 
+ATTEMPT, SET_UP = "t", "s"
+"""Letters in the names of temporary directories there, see `Home.short_tmp`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Home:
@@ -218,6 +221,21 @@ class Home:
     def attempt(self, task: str, epoch: int) -> Path:
         """`runs/<run>/<slug>/<epoch>`: the records of one attempt."""
         return self.root / "runs" / task / str(epoch)
+
+    def short_tmp_prefix(self, letter: str) -> str:
+        """How the names of the directories begin that `short_tmp` gives for this state directory."""
+        return f"nightcrew-{letter}{_digest(f'{os.getuid()}:{self.root}')}"
+
+    def short_tmp(self, place: Path, letter: str = ATTEMPT) -> Path:
+        """The `TMPDIR` of what works without a sandbox and keeps its records, or files, at `place`. It has 40 bytes, so that the path of a
+        socket in it fits into the 107 that the kernel takes."""
+        return FAR / f"{self.short_tmp_prefix(letter)}{_digest(str(place))}"
+
+
+def _digest(text: str) -> str:
+    import hashlib  # as in `run_dir`
+
+    return hashlib.sha256(os.fsencode(text)).hexdigest()[:12]
 
 
 def home() -> Home:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from supervisor.host.foreign import remove_tree
@@ -59,3 +60,18 @@ def _sweep(left: Path) -> None:
                 remove_tree(left)
         finally:
             os.close(handle)
+
+
+def sweep(parent: Path, prefix: str, kept: Collection[Path] = ()) -> None:
+    """Remove our directories in `parent` whose names begin with `prefix`, but those of `kept`: what a crash left."""
+    for place in parent.glob(f"{prefix}*"):
+        if place not in kept:
+            remove_own(place)
+
+
+def remove_own(place: Path) -> None:
+    """Remove the directory `place` if it is ours; absent is fine. What cannot be removed stays."""
+    with contextlib.suppress(OSError):
+        seen = place.lstat()
+        if seen.st_uid == os.geteuid() and stat.S_ISDIR(seen.st_mode):
+            remove_tree(place)

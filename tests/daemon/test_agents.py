@@ -92,6 +92,35 @@ def test_what_an_agent_is_told(house: House, tmp_path: Path) -> None:
     assert (house.home.attempt(view.id, 1) / "out" / "y").exists()
 
 
+@pytest.mark.parametrize("tier", ["0", "1", "2"])
+def test_temporary_directory_has_room_for_the_path_of_a_socket(house: House, tier: str) -> None:
+    """`multiprocessing` makes a directory of its own there, and in that a socket."""
+    house.start_daemon()
+    script = "import multiprocessing as m, os, tempfile; print(len(tempfile.mkdtemp()[:-12]), m.Manager().list([os.environ['TMPDIR']])[0])"
+    house.ok("add", "-f", "--id", "a-name-of-21-letters-", "--sandbox", tier, f'python3 -c "{script}"; touch "$TMPDIR/left"')
+    length, place = house.ok("logs", "a-name-of-21-letters-").split()
+    assert int(length) <= 40 and (place == "/tmp") == (tier != "0")
+    assert tier != "0" or not Path(place).exists(), "it goes with the attempt"
+
+
+def test_temporary_directory_of_another_user_is_refused_and_one_that_a_crash_left_goes(house: House) -> None:
+    left = house.home.short_tmp(house.home.attempt("none/none", 1))
+    (left / "deep").mkdir(parents=True)
+    house.start_daemon()
+    wait_until(lambda: not left.exists(), "the next supervisor to remove it")
+    link = house.repo.parent / "elsewhere"
+    link.mkdir()
+    (link / "kept").touch()
+    house.ok("add", "--id", "first", "sleep 100")
+    task = house.task("first").id
+    house.ok("kill", "first")
+    house.wait_final()
+    house.home.short_tmp(house.home.attempt(task, 2)).symlink_to(link)
+    house.run("retry", "first")
+    house.wait_final()
+    assert "is not a directory but a link" in house.ok("status", "first") and (link / "kept").exists()
+
+
 def test_each_way_to_end_is_told(house: House) -> None:
     house.start_daemon()
     plan = [

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.host.paths import FAR, SET_UP
 from tests.daemon.snapshot_kit import SETUP, commit, create, place, rows, run, states, unmounted, with_dependencies
 from tests.gateway.kit import upstream
 from tests.support import House, git, mounted_below, wait_until
@@ -59,8 +60,10 @@ def test_what_keeps_it_from_beginning_fails_it_and_is_not_for_ever(house: House)
 
 
 def test_temporary_files_of_set_up_go_with_it(house: House) -> None:
-    house.ok("snapshot", "create", "deps", "--setup", f"{SETUP} && echo x > $TMPDIR/cache")
-    assert not (place(house, rows(house)[0]) / "tmp").exists()
+    house.ok("snapshot", "create", "deps", "--setup", f"{SETUP} && echo x > $TMPDIR/cache && test ${{#TMPDIR}} -le 40")
+    assert sorted(path.name for path in place(house, rows(house)[0]).iterdir()) == ["files", "index", "template.json"]
+    assert house.run("snapshot", "create", "fails", "--setup", "echo x > $TMPDIR/cache && false").returncode != 0
+    assert list(FAR.glob(f"{house.home.short_tmp_prefix(SET_UP)}*")) == []
 
 
 def test_the_state_directory_may_be_a_link(tmp_path: Path, repo: Path) -> None:
