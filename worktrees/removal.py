@@ -268,9 +268,7 @@ def _refuse_newcomers(env: Environment, is_alive: Alive) -> None:
 def _delete_branch(env: Environment, tip: str) -> None:
     """Delete the work branch when it still stands where it was secured and no other checkout, as of a retry, has it."""
     refs.clear(env.repo, env.branch_ref)
-    asked = ("rev-parse", "--verify", "--quiet", "--end-of-options", env.branch_ref)
-    answer = env.repo.git.run(env.repo.store, *asked, accept=(0, 1, 128))
-    stands = answer.text if answer.code == 0 else ""
+    stands = tips.refs_of(env).get(env.branch_ref, "")
     if stands == tip and not registration.has_checkout(env.repo, env.branch_ref):
         refs.move(env.repo, env.branch_ref, "", tip, "")
     elif not stands:

@@ -202,7 +202,7 @@ def _keep_tips(env: Environment, commit: Committer, found: Sequence[str], old: s
 def _keep_result(env: Environment, commit: Committer, old: str | None, stand: str, tree: str | None) -> str:
     """The rescue ref, so that it reaches `stand` with the files of `tree`, and what it reached before."""
     git = env.repo.git
-    if old is not None and _contains(git, env, old, stand) and tree in (None, commit.tree_of(old)):
+    if old is not None and _contains(git, env, old, stand) and (tree is None or tree == commit.tree_of(old)):
         return old
     new = stand if tree is None else commit.make(tree, [stand])
     if old is not None and not _contains(git, env, new, old):

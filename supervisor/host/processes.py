@@ -151,7 +151,14 @@ def inside(path: Path) -> list[Identity]:
     A child of ours that has not begun its own program yet still has our handles, and is left out as well. Processes of other users cannot
     be looked into and are left out, unless we are root.
     """
-    return occupied()(path)
+    top, us = os.path.realpath(path), os.getpid()
+    found = [pid for pid in procfs.pids() if pid != us and _uses(pid, top)]
+    seen = [who for pid in sorted(found) if (who := procfs.look(pid)) is not None and not who.dead and not _is_us(who)]
+    return [_identity(who) for who in seen if _uses(who.pid, top)]  # again: it may have been a child that had our handles
+
+
+def _uses(pid: int, top: str) -> bool:
+    return any(used == top or used.startswith(f"{top}/") for used in _used_paths(pid))
 
 
 def occupied() -> Callable[[Path], list[Identity]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from supervisor.core.errors import Refused
 from tests.worktrees.killing import died_at
-from worktrees import removal
+from worktrees import removal, securing
 from worktrees.environment import Environment
 from worktrees.environments import release
 from worktrees.inspection import Why
@@ -311,3 +312,22 @@ def test_the_branch_of_a_later_attempt_stays(world: World, env: Environment, nob
     remove(env, nobody_alive)
     assert world.sh(later.path, "rev-parse", "HEAD") == env.base
     assert world.sh(later.path, "status", "--porcelain") == ""
+
+
+def test_removal_of_secured_work_asks_git_no_more_than_it_must(
+    world: World, env: Environment, nobody_alive: Alive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each git costs more than all that we do ourselves. git looks itself, as it removes the worktree."""
+    world.commit(env.path, "a.txt")
+    world.published(env)
+    securing.secure(env, "nightcrew: work left", always=True)
+    verdict = inspect(env, nobody_alive)
+    log, place = world.tmp / "gits", world.tmp / "shim"
+    place.mkdir()
+    (place / "git").write_text(f'#!/bin/sh\necho "$*" >> {log}\nexec {shutil.which("git")} "$@"\n')
+    (place / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{place}:{os.environ['PATH']}")
+    remove(env, nobody_alive, discard=True, verdict=verdict)
+    verbs = [line.partition(f"-C {env.repo.root}")[2] or line for line in log.read_text().splitlines()]
+    said = [verb for verb in ("rev-parse", "worktree remove", "update-ref") for line in verbs if f" {verb} " in f"{line} "]
+    assert said == ["worktree remove", "update-ref"]
