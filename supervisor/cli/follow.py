@@ -178,9 +178,9 @@ def _print(home: Home, view: TaskView, *, err: bool) -> None:
     # A step of its attempt that we happen to see (launching, collecting) is no news.
     plain = replace(view, attempt_state=None)
     if err:
-        click.echo(status.line(plain, time.time(), status.Layout(WIDE, color=False), detail=detail), err=True)
+        click.echo(status.line(plain, time.time(), status.Layout(WIDE, color=False, took=True), detail=detail), err=True)
     else:
-        common.show(status.line(plain, time.time(), status.Layout(common.width(), common.use_color()), detail=detail))
+        common.show(status.line(plain, time.time(), status.Layout(common.width(), common.use_color(), took=True), detail=detail))
 
 
 def _say_next(views: list[TaskView]) -> None:

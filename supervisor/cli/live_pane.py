@@ -8,18 +8,19 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import NoReturn
 
 from supervisor.cli import common, terminal
 from supervisor.core.errors import UsageError, one_line
 from supervisor.core.states import TaskState
 from supervisor.daemon import lock
-from supervisor.faces import mail, map_workers, status
+from supervisor.faces import mail, places, status
 from supervisor.host.paths import Home
 from supervisor.ledger import queries
 
 PATH_COLUMNS = 40
+NO_TRAINS: Mapping[str, places.Train] = {}
 MAIL_MAX = 3
 """Requests by mail that are shown; the heading counts all."""
 
@@ -67,26 +68,37 @@ def frame(
     *,
     gateway: str = "",
     waits: status.Waiting = status.NOTHING_WAITS,
+    trains: Mapping[str, places.Train] = NO_TRAINS,
 ) -> str:
-    """One screen: a heading with all the `counts`, who waits for a person and the most urgent of the other `views` that fit, what was left
-    out, the gateway's line if any, and the latest alerts."""
+    """One screen: a heading with all the `counts`, who waits for a person and as many of the other `views` as fit by repository and run,
+    what was left out, the gateway's line if any, and the latest alerts. `trains`: by task, of each gate."""
     columns, rows = shutil.get_terminal_size()
-    views = waits.first(views)
     nobody = "" if lock.holder(home.lock) is not None else "  NO SUPERVISOR: nightcrew up -d"
-    tally = ", ".join(filter(None, (waits.tally(), status.tally(counts)))) or "nothing to do"
+    tally = ", ".join(filter(None, (waits.tally(), status.tally(counts, status.idle(views, waits.states))))) or "nothing to do"
     heading = f"nightcrew {_short(os.fspath(home.root), min(PATH_COLUMNS, columns // 3))}  {status.clock(now)}  {tally}{nobody}"
     asked = [status.cut(line, columns - 1) for line in mail.all_asked(waits.mail, now)[:MAIL_MAX]]
     room = max(1, rows - 3 - bool(gateway) - len(alerts[-3:]) - len(asked))
-    shown = map_workers.as_one(views)[:room]
-    ids = min(status.IDS, max((len(view.id) for view, _ in shown), default=0))  # what is asked needs the room on a narrow screen
+    groups = places.listed(views, waits, trains)
+    shown = [one for heading, some in groups for one in _headed(heading, some)][:room]
+    tasks = [one for one in shown if isinstance(one, places.Line)]
+    ids = min(status.IDS, max((len(one.view.id) for one in tasks), default=0))  # what is asked needs the room on a narrow screen
     layout = status.Layout(columns - 1, common.use_color(), ids)
-    lines = asked + [status.line(view, now, layout, detail=said or status.detail(view, home.root), waits=waits) for view, said in shown]
-    names = {view.id for view, _ in shown}
-    if left := status.more([view for view in views if view.id in names or view.run in names], counts):
+    lines = asked + [
+        status.heading(one, layout)
+        if isinstance(one, str)
+        else status.line(one.view, now, layout, detail=one.says or status.detail(one.view, home.root), waits=waits)
+        for one in shown
+    ]
+    names = {task for one in tasks for task in one.tasks}
+    if left := status.more([view for view in views if view.id in names], counts):
         lines.append(status.cut(f"  … and {left}: nightcrew status", columns - 1))
     lines += [status.cut(gateway, columns - 1)] if gateway else []
     lines += [status.cut(f"! {one_line(alert)}", columns - 1) for alert in alerts[-3:]]
     return f"{terminal.ERASE}\n".join([status.cut(heading, columns - 1), "", *lines]) + terminal.ERASE
+
+
+def _headed(heading: str, lines: list[places.Line]) -> list[str | places.Line]:
+    return [heading, *lines] if heading else [*lines]
 
 
 def _short(path: str, most: int) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -15,6 +15,7 @@ from supervisor.core.candidates import CHOICE
 from supervisor.core.errors import one_line
 from supervisor.core.sequences import plain
 from supervisor.core.states import FINAL, TaskState
+from supervisor.faces import places
 from supervisor.faces import status as text
 from supervisor.faces.figures import money, percent, short, span
 from supervisor.faces.status import NOTHING_WAITS, Waiting
@@ -28,6 +29,7 @@ class Group(StrEnum):
 
     NEEDS_ME = "needs me"
     WORKING = "working"
+    IDLE = "idle"
     QUEUED = "queued"
     TO_TAKE = "to take"
     ENDED = "ended"
@@ -67,11 +69,16 @@ LETTERS = {
     "!": "quarantined",
 }
 """What each letter says; a letter stands beside every colour."""
+WORDS = {
+    "?": "asks", "W": "works", "I": "idle", "L": "limited", "q": "queued", "a": "waits", "p": "paused", "l": "waits", "T": "to take",
+    "M": "merged", "D": "done", "F": "failed", "C": "cancelled", "E": "expired", "S": "skipped", "!": "quarantined",
+}  # fmt: skip
+"""The same in a word, which stands beside the letter of each row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One task on one line."""
+    """One task on one line, or several that belong together (`places.folded`)."""
 
     view: TaskView
     group: Group
@@ -79,21 +86,42 @@ class Row:
     color: str
     """An SGR number."""
     since: float | None
-    """Wall-clock seconds from which its age counts, up to `until`; None: it has none."""
-    until: float | None
+    """Wall-clock seconds from which its age counts; None: it has none."""
     asks: str
     """What it asks, as the supervisor said it; empty when it asks nothing, or by mail."""
     says: str
     """What it asks, why it waits or ended, or what it printed last: one line, with nothing in it that steers a terminal."""
+    tasks: tuple[str, ...] = ()
+    """Full ids of the tasks that it stands for, when that is more than its own."""
+    place: str = ""
+    """The heading of its repository and run; empty where all rows are of one, and of a row that asks."""
 
     @property
     def id(self) -> str:
         """Of its task."""
         return self.view.id
 
+    @property
+    def word(self) -> str:
+        """What its letter says."""
+        return WORDS[self.letter]
+
+    @property
+    def title(self) -> str:
+        """One line, with nothing in it that steers a terminal; empty when its name says the same."""
+        title = one_line(plain(self.view.title or ""))
+        return "" if title == self.view.name else title
+
+    @property
+    def ended(self) -> float | None:
+        """When it ended (wall clock), None while it has not."""
+        return (self.view.ended or self.view.changed) if self.view.final else None
+
     def age(self, now: float) -> str:
-        """For how long it has been so; of one that ended how long it took."""
-        return text.age(None if self.since is None else max(0.0, (self.until or now) - self.since))
+        """For how long it has been so; of one that ended the time of its end."""
+        if self.ended is not None:
+            return text.moment(self.ended, now)
+        return text.age(None if self.since is None else max(0.0, now - self.since))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +132,17 @@ class Section:
     rows: tuple[Row, ...]
     total: int
     """Tasks of the group, also those that are not among the rows."""
+
+    @property
+    def place(self) -> str:
+        """The heading of all its rows; empty where they have several, or none."""
+        places = {row.place for row in self.rows}
+        return places.pop() if len(places) == 1 else ""
+
+    @property
+    def left(self) -> int:
+        """How many of them no row stands for."""
+        return max(0, self.total - _count(self.rows))
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +188,8 @@ class Seen:
     """Tasks that are done and hold what their project's checkout lacks."""
     merged: Mapping[str, str] = field(default_factory=dict)
     """Tasks that are done and of which a branch has all, and that branch."""
+    trains: Mapping[str, places.Train] = field(default_factory=dict)
+    """By task, the train of each gate."""
     supervisor: str = ""
     """Empty while one answers, or what is to be said of its absence."""
     troubles: Sequence[str] = ()
@@ -161,8 +202,11 @@ class Seen:
 def crew(seen: Seen, detail: Callable[[TaskView], str] = lambda _: "") -> Crew:
     """`detail` gives what an agent that works, or a task that ended, last said."""
     mail = {one.sender: f"mail: {one.subject}" for one in reversed(seen.waits.mail)}
-    rows = [_row(view, seen, mail, detail) for view in seen.views]
-    sections = tuple(_section(group, rows, seen) for group in Group)
+    alone = {*seen.waits.asked, *mail}
+    rows = [_row(line, seen, mail, detail) for line in places.folded(seen.views, seen.trains, alone)]
+    rows = [replace(row, place=heading) for heading, some in places.gathered(rows, lambda row: row.view) for row in some]
+    runs = places.several(row.view for row in rows)
+    sections = tuple(_section(group, rows, seen, runs) for group in Group)
     return Crew(sections, tuple(facts(seen.gateway, seen.capacity)), tuple(_troubles(seen, {view.id for view in seen.views})))
 
 
@@ -174,7 +218,12 @@ def _troubles(seen: Seen, shown: Collection[str]) -> Iterable[str]:
         yield f"{len(others)} letter{'s' if len(others) > 1 else ''} of agents that ended: nightcrew mail ls"
 
 
-def _section(group: Group, every: list[Row], seen: Seen) -> Section:
+def _count(rows: Iterable[Row]) -> int:
+    """Tasks that the rows stand for."""
+    return sum(len(row.tasks) or 1 for row in rows)
+
+
+def _section(group: Group, every: list[Row], seen: Seen, runs: Collection[str]) -> Section:
     rows = [row for row in every if row.group is group]
     final = sum(number for state, number in seen.counts.items() if state in FINAL)
     match group:
@@ -182,12 +231,17 @@ def _section(group: Group, every: list[Row], seen: Seen) -> Section:
             started = sum(row.view.state is TaskState.RUNNING for row in rows)
             unstarted = sum(number for state, number in seen.counts.items() if state not in FINAL and state is not TaskState.RUNNING)
             asking = sum(row.group is Group.NEEDS_ME and row.view.state is not TaskState.RUNNING for row in every)
-            total = max(len(rows), unstarted + started - asking)
+            total = max(_count(rows), unstarted + started - asking)
         case Group.ENDED:
-            total = max(len(rows), final - sum(view.id in seen.to_take and view.state in FINAL for view in seen.views))
+            total = max(_count(rows), final - sum(view.id in seen.to_take and view.state in FINAL for view in seen.views))
         case _:
-            total = len(rows)
-    return Section(group, tuple(sorted(rows, key=_order(group))), total)
+            total = _count(rows)
+    rows = sorted(rows, key=_order(group))
+    if group is Group.NEEDS_ME:  # the longest wait is first, wherever it is
+        rows = [replace(row, place="") for row in rows]
+    else:
+        rows = [row for _, some in places.gathered(rows, lambda row: row.view, runs) for row in some]
+    return Section(group, tuple(rows), total)
 
 
 def _order(group: Group) -> Callable[[Row], Any]:
@@ -198,38 +252,42 @@ def _order(group: Group) -> Callable[[Row], Any]:
         case Group.QUEUED:
             return lambda row: _NEAREST.index(row.view.state)
         case Group.TO_TAKE | Group.ENDED:
-            return lambda row: -(row.view.ended or row.view.changed)
-        case Group.WORKING:
+            return lambda row: -(row.ended or 0.0)
+        case Group.WORKING | Group.IDLE:
             return lambda row: row.since or 0.0
 
 
 _NEAREST = (TaskState.RUNNING, TaskState.READY, TaskState.PARKED, TaskState.PAUSED, TaskState.WAITING)
 
 
-def _row(view: TaskView, seen: Seen, mail: Mapping[str, str], detail: Callable[[TaskView], str]) -> Row:
-    waits = seen.waits
+def _row(line: places.Line, seen: Seen, mail: Mapping[str, str], detail: Callable[[TaskView], str]) -> Row:
+    view, waits = line.view, seen.waits
+    tasks = line.tasks if len(line.tasks) > 1 else ()
+
+    def row(group: Group, letter: tuple[str, str], since: float | None, says: str, asks: str = "") -> Row:
+        return Row(view, group, *letter, since, asks, says, tasks)
+
     asked = waits.asked.get(view.id) or _choice(view, waits)
-    started = view.started or view.created
     if asked is not None:
         asks = "" if asked["state"] == CHOICE else str(asked["detail"])
-        return Row(view, Group.NEEDS_ME, *ASKS, asked["since"], None, asks, _said(view, waits, asked["detail"] or asked["state"]))
+        return row(Group.NEEDS_ME, ASKS, asked["since"], _said(view, waits, asked["detail"] or asked["state"]), asks)
     if view.id in mail and not view.final:
-        return Row(
-            view, Group.NEEDS_ME, *ASKS, next(one.sent for one in waits.mail if one.sender == view.id), None, "", one_line(mail[view.id])
-        )
+        return row(Group.NEEDS_ME, ASKS, next(one.sent for one in waits.mail if one.sender == view.id), one_line(mail[view.id]))
     if view.state is TaskState.RUNNING and not view.paused:
         state = waits.states.get(view.id, "")
-        return Row(view, Group.WORKING, *_AGENTS.get(state, _LETTERS[view.state]), started, None, "", _said(view, waits, detail(view)))
+        group = Group.IDLE if state in text.RESTING else Group.WORKING
+        said = _said(view, waits, line.says or detail(view))
+        return row(group, _AGENTS.get(state, _LETTERS[view.state]), view.started or view.created, said)
     if not view.final:
-        letter = HELD if view.paused else _LETTERS[view.state]
-        return Row(view, Group.QUEUED, *letter, view.changed, None, "", _said(view, waits, text.why(view)))
+        return row(
+            Group.QUEUED, HELD if view.paused else _LETTERS[view.state], view.changed, _said(view, waits, line.says or text.why(view))
+        )
     if view.id in seen.to_take and view.state is TaskState.DONE:
-        return Row(view, Group.TO_TAKE, *TAKE, started, view.ended, "", _takes(view, waits))
+        return row(Group.TO_TAKE, TAKE, None, _takes(view, waits))
     if view.id in seen.merged and view.state is TaskState.DONE:
         words = waits.trains.get(view.id) or f"{seen.merged[view.id]} has it"
-        said = one_line(plain("; ".join(filter(None, (words, text.last_message(view.result))))))
-        return Row(view, Group.ENDED, *MERGED, started, view.ended, "", said)
-    return Row(view, Group.ENDED, *_LETTERS[view.state], started, view.ended, "", _said(view, waits, detail(view)))
+        return row(Group.ENDED, MERGED, None, one_line(plain("; ".join(filter(None, (words, text.last_message(view.result)))))))
+    return row(Group.ENDED, _LETTERS[view.state], None, _said(view, waits, line.says or detail(view)))
 
 
 def _choice(view: TaskView, waits: Waiting) -> Shape | None:
@@ -254,10 +312,9 @@ def _said(view: TaskView, waits: Waiting, words: str) -> str:
 
 
 def _takes(view: TaskView, waits: Waiting) -> str:
-    """What a result is and what stands in its way: its title, with whom it conflicts, what a train made of it, what its agent said."""
-    title = view.title if view.title != view.name else ""
+    """What stands in the way of a result, and what it is: with whom it conflicts, what a train made of it, what its agent said."""
     commits = (view.result or {}).get("commits") or 0
-    parts = [title, waits.conflicts.get(view.id, ""), waits.trains.get(view.id, ""), text.last_message(view.result)]
+    parts = [waits.conflicts.get(view.id, ""), waits.trains.get(view.id, ""), text.last_message(view.result)]
     return one_line(plain("; ".join(filter(None, parts)))) or f"{commits} commit{'s' if commits != 1 else ''}"
 
 

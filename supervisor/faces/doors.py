@@ -92,6 +92,8 @@ class NewTask:
     kind: str
     base: str
     name: str
+    repo: str = ""
+    """One of `Acts.repositories`; empty: the repository around us."""
 
 
 class Acts(Protocol):
@@ -102,6 +104,12 @@ class Acts(Protocol):
 
     def kinds(self) -> Sequence[str]:
         """The kinds of agent that are installed, the usual one first."""
+
+    def repositories(self) -> Sequence[str]:
+        """The checkouts in which a task can be started: the one around us, then those in which something was run, the newest first."""
+
+    def merge_question(self, task: str) -> str:
+        """What a person is asked before `take`: into which branch, and how large it is."""
 
     def attach(self, view: TaskView) -> str:
         """Into its pane, on this terminal; returns when the person has left it."""

@@ -6,12 +6,12 @@ import functools
 import shlex
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import replace
 from typing import Any
 
 from supervisor.core.errors import one_line
 from supervisor.core.landing import ASKED, Clashed, Entry, EntryState, Event, Gate, GateState, NothingNew, Put, ToMake, Train, TrainState
 from supervisor.core.train_orders import GATE_KIND, Orders
+from supervisor.faces import places
 from supervisor.ledger import trains
 from supervisor.ledger.queries import TaskView
 from supervisor.ledger.trains import Outcome, TrainRow
@@ -121,12 +121,11 @@ def of_results(db: sqlite3.Connection, tasks: Collection[str]) -> dict[str, str]
     return {task: words for task, one in trains.outcomes(db, tasks).items() if (words := outcome(one))}
 
 
-def gates_as_one(db: sqlite3.Connection, views: Iterable[TaskView]) -> tuple[list[TaskView], dict[str, str]]:
-    """The tasks, a gate of a train by the train's name; and of each of those what becomes of the train."""
-    views = list(views)
+def of_gates(db: sqlite3.Connection, views: Iterable[TaskView]) -> dict[str, places.Train]:
+    """By task, the train of each of them that is a gate, and what becomes of it."""
     of = trains.of_gates(db, [view.id for view in views if view.kind == GATE_KIND])
-    said = {task: summary(trains.one(db, train).train).partition(" ")[2] for task, train in of.items()}
-    return [replace(view, name=of[view.id]) if view.id in of else view for view in views], said
+    words = {train: summary(trains.one(db, train).train).partition(" ")[2] for train in set(of.values())}
+    return {task: places.Train(train, words[train]) for task, train in of.items()}
 
 
 def under_way(db: sqlite3.Connection) -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from supervisor.core.conflicts import Matrix
-from supervisor.core.errors import one_line
+from supervisor.core.errors import NotFound, one_line
 from supervisor.core.file_diffs import FileDiff
 from supervisor.core.gate_files import Flag, flags
 from supervisor.core.leases import unleased_note
@@ -89,6 +89,20 @@ def looked_through(db: sqlite3.Connection, view: TaskView, repository: Repositor
     diffs = patches.read(repository, left, tip, 0)
     found = flags(gate_changes.of_diffs(repository, left, diffs), rows.launch(db, view.id).spec.gate_words)
     return size(diffs), sum(flag.weakens for flag in found)
+
+
+def merge_question(db: sqlite3.Connection, view: TaskView, repository: Repository, tip: str) -> str:
+    """Ask whether to merge a result, and say its size: `Merge 1121-k3f9/lint into main of /home/dev/shop? 2 commits, 3 files +12 -8`; and
+    how many changes may weaken its gate. Raises NotFound when it has no commit that the branch lacks, else as `Git.run`."""
+    size, weak = looked_through(db, view, repository, repository.head, tip)
+    commits = int(repository.git.run(repository.store, "rev-list", "--count", tip, f"^{repository.head}").text)
+    warning = f"; {weak} change{'s' if weak != 1 else ''} may make its gate say less: look at the diff first" if weak else ""
+    if not commits:
+        raise NotFound(
+            "nothing to merge of", on=view.id, why=f"{repository.branch} has all of its commits", hint=f"nightcrew diff {view.id}"
+        )
+    many = f"{commits} commit{'s' if commits != 1 else ''}"
+    return f"Merge {view.id} into {repository.branch or 'a detached HEAD'} of {repository.root}? {many}, {size}{warning}"
 
 
 def shape(review: Review) -> dict[str, Any]:

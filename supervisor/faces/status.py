@@ -19,7 +19,6 @@ from supervisor.core.errors import one_line
 from supervisor.core.mail import Mail
 from supervisor.core.result import TAMPERING, tampering
 from supervisor.core.states import TaskState, Until
-from supervisor.core.units import size
 from supervisor.host.foreign import open_plain
 from supervisor.ledger.queries import TaskView
 
@@ -39,7 +38,8 @@ SIGNS = {
 """A shape and a colour for each state: the shape alone is enough where there is no colour."""
 RESTS = "◦"
 """In the place of a running task's sign: its agent has nothing to do."""
-_RESTING = ("idle", "interrupted")
+RESTING = ("idle", "interrupted")
+"""States of an agent that has nothing to do."""
 _AGENT_WORDS = {"rate_limited": "limited"}
 """Of an agent's state, where the column is too narrow for it."""
 ASKS = ("?", "35")
@@ -49,8 +49,6 @@ IDS = 28
 """Columns for a task's id where there is room."""
 LINE, TAIL = 2048, 256 * 1024
 """Bytes of the end of a log in which its last line is looked for, and of a stream of JSON what its agent said last."""
-ATTENDED = "terminal"
-"""The kind of agent that a person sits at."""
 TIERS = {
     0: "none (tier 0): it can do all that you can",
     1: "tier 1: it writes its own files only, and sees none of the other agents'; the network is open",
@@ -81,9 +79,13 @@ class Waiting:
     """Of each task whose result was in a train what came of it."""
 
     def first(self, views: Iterable[TaskView]) -> list[TaskView]:
-        """Who waits for a person first, longest first; then by urgency."""
+        """Who waits for a person first, longest first; then by urgency, those that have nothing to do after those that work."""
         order = {task: place for place, task in enumerate(self.asked)}
-        return sorted(by_urgency(views), key=lambda view: order.get(view.id, len(order)))
+
+        def place(view: TaskView) -> tuple[int, bool, bool]:
+            return order.get(view.id, len(order)), view.state is not TaskState.RUNNING, self.states.get(view.id) in RESTING
+
+        return sorted(by_urgency(views), key=place)
 
     def tally(self) -> str:
         """`2 need you`; empty when nobody does."""
@@ -115,25 +117,28 @@ class Layout:
     color: bool
     ids: int = IDS
     """Columns for the id."""
+    took: bool = False
+    """Of a task that ended show how long it took, and not when it ended."""
 
 
 def line(view: TaskView, now: float, layout: Layout, *, detail: str = "", waits: Waiting = NOTHING_WAITS) -> str:
     """`● running   1121-k3f9/lint   12s   title   detail`. Of an agent that waits for a person
-    `? needs you   1121-k3f9/lint   3m20s   what it asks   title`, and since when."""
+    `? needs you   1121-k3f9/lint   3m20s   what it asks   title`, and since when. Of a task that ended the time of its end."""
     sign, code = SIGNS[TaskState.PAUSED if view.paused else view.state]
     state = view.attempt_state if view.state is TaskState.RUNNING and view.attempt_state not in (None, "running") else view.state
     state, since = "paused" if view.paused else state, seconds(view, now)
     if state is TaskState.RUNNING and view.id in waits.states:
         state = _AGENT_WORDS.get(waits.states[view.id], waits.states[view.id])
-        sign = RESTS if waits.states[view.id] in _RESTING else sign
+        sign = RESTS if waits.states[view.id] in RESTING else sign
     if (asked := waits.asked.get(view.id)) is not None:
         (sign, code), state, since = ASKS, "needs you", now - asked["since"]
-    head = f"{sign} {state:<11} {view.id:<{layout.ids}} {age(since):>7}  "
+    shown_age = moment(view.ended or view.changed, now) if view.final and not layout.took else age(since)
+    head = f"{sign} {state:<11} {view.id:<{layout.ids}} {shown_age:>7}  "
     texts = one_line(waits.unsent.get(view.id, ""))
     foremost = [texts] if texts else []
     if asked is not None:  # then that is why the texts wait, too
         foremost = [one_line(asked["detail"] or asked["state"]), *([texts.partition(":")[0]] if texts else [])]
-    if view.id in waits.reasons and (reason := one_line(waits.reasons[view.id].words)) not in detail:
+    if view.id in waits.reasons and (reason := one_line(waits.reasons[view.id].words)) not in detail and reason not in foremost:
         foremost = [reason, *foremost]
     if view.id in waits.conflicts:
         foremost = [*foremost, waits.conflicts[view.id]]
@@ -143,6 +148,12 @@ def line(view: TaskView, now: float, layout: Layout, *, detail: str = "", waits:
     parts = [title] if title and (title != view.name or not (more or foremost)) else []
     shown = cut(head + "  ".join([*foremost, *parts, *([more] if more and more != title else [])]), layout.width).rstrip()
     return f"\x1b[{code}m{shown[:13]}\x1b[0m{shown[13:]}" if layout.color else shown
+
+
+def heading(said: str, layout: Layout) -> str:
+    """The line above the tasks of one repository or run."""
+    shown = cut(said, layout.width)
+    return f"\x1b[1m{shown}\x1b[0m" if layout.color else shown
 
 
 def seconds(view: TaskView, now: float) -> float | None:
@@ -165,20 +176,38 @@ def age(value: float | None) -> str:
     return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"
 
 
+def moment(at: float, now: float) -> str:
+    """A time in at most 7 columns: `14:05` on the day of `now`, `21 Nov` in its year, else `2025-11`. Local time, for people."""
+    then, today = time.localtime(at), time.localtime(now)
+    if then[:3] == today[:3]:
+        return time.strftime("%H:%M", then)
+    return f"{then.tm_mday} {_MONTHS[then.tm_mon - 1]}" if then.tm_year == today.tm_year else time.strftime("%Y-%m", then)
+
+
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+
 def counted(views: Iterable[TaskView]) -> Counter[TaskState]:
     """How many are in each state."""
     return Counter(view.state for view in views)
 
 
-def tally(counts: Mapping[TaskState, int]) -> str:
-    """`3 running, 2 waiting, 5 done`."""
-    return ", ".join(f"{counts[state]} {state}" for state in TaskState if counts.get(state))
+def tally(counts: Mapping[TaskState, int], idle: int = 0) -> str:
+    """`3 running, 2 waiting, 5 done`; `idle`: how many of those that run have nothing to do, which are not counted among them."""
+    words = {**{str(state): counts.get(state, 0) for state in TaskState}, "idle": idle}
+    words[TaskState.RUNNING] -= min(idle, words[TaskState.RUNNING])
+    return ", ".join(f"{number} {word}" for word, number in words.items() if number)
 
 
 def more(shown: Iterable[TaskView], counts: Counter[TaskState]) -> str:
     """`19950 more: 19900 waiting, 50 ready`: what of `counts` is not among those shown; empty when all are."""
     left = counts - counted(shown)
     return f"{left.total()} more: {tally(left)}" if left else ""
+
+
+def idle(views: Iterable[TaskView], states: Mapping[str, str]) -> int:
+    """How many of them run and have an agent that has nothing to do; `states` as `Waiting.states`."""
+    return sum(view.state is TaskState.RUNNING and states.get(view.id) in RESTING for view in views)
 
 
 def by_urgency(views: Iterable[TaskView]) -> list[TaskView]:
@@ -193,10 +222,9 @@ def detail(view: TaskView, root: Path) -> str:
 
 def _detail(view: TaskView, root: Path) -> str:
     if view.state is TaskState.RUNNING:
-        unsafe = "no sandbox" if view.tier == 0 and view.kind != ATTENDED else ""
         last = last_line(root / f"runs/{view.id}/{view.epoch}/stdout.log")
         gate = "its gate runs" if (root / f"runs/{view.id}/{view.epoch}/gate.log").exists() else ""
-        return "; ".join(filter(None, (pause(view), gate, unsafe, _memory(view), last)))
+        return "; ".join(filter(None, (pause(view), gate, (view.account or {}).get("warning"), last)))
     if view.state is TaskState.DONE:
         commits = (view.result or {}).get("commits")
         work = f"{commits} commit{'s' if commits != 1 else ''} on {view.branch}" if commits else ""
@@ -205,12 +233,6 @@ def _detail(view: TaskView, root: Path) -> str:
         said = last_line(root / f"runs/{view.id}/{view.epoch}/stderr.log")
         return f"{why(view)}: {said}" if said else why(view)
     return why(view)
-
-
-def _memory(view: TaskView) -> str:
-    """What it holds in memory, with what was said of that; empty while nobody looked."""
-    account = view.account or {}
-    return "; ".join(filter(None, (account.get("warning"), size(account["memory"]) if account.get("memory") else "")))
 
 
 def pause(view: TaskView) -> str:

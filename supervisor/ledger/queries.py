@@ -73,6 +73,9 @@ class TaskView:
     """Of its newest attempt: what was measured of it by now, and once it has ended `account` of its result."""
     memory_expected: int | None = None
     """Bytes that attempts of its kind took at their peak, as far as that was learned."""
+    root: str = ""
+    """The checkout of its project."""
+    run_title: str = ""
 
     @property
     def final(self) -> bool:
@@ -102,6 +105,7 @@ _COLUMNS = """
            coalesce(json_extract(t.spec, '$.interactive'), 0) AS interactive,
            coalesce(json_extract(t.spec, '$.environment'), '') AS environment,
            coalesce(json_extract(t.spec, '$.assigned'), '') AS assigned,
+           r.title AS run_title, (SELECT p.root FROM project p WHERE p.id = t.project) AS root,
            coalesce(json_extract(t.spec, '$.parent'), '') AS parent, coalesce(json_extract(t.spec, '$.parent_epoch'), 0) AS parent_epoch,
 """
 _WARM = """

@@ -33,9 +33,9 @@ def test_the_plain_table_says_what_everybody_does(crew: House) -> None:
     lines = crew.ok("status").splitlines()
     assert [line.split()[:3] for line in lines] == [["●", "running", newest(crew, name).id] for name in ("agent", "agent-1")]
     text = crew.ok("status", crew.task("good").run)
-    assert re.search(r"✓ done +\S+/good +\ds +Make a file  1 commit on nightcrew/\S+/good/work\n", text)
-    assert re.search(r"✗ failed +\S+/bad +\ds +exit code 7\n", text)
-    assert re.search(r"− skipped +\S+/behind +-  \S+/bad is failed\n", text)
+    assert re.search(r"✓ done +\S+/good +\d\d:\d\d +Make a file  1 commit on nightcrew/\S+/good/work\n", text)
+    assert re.search(r"✗ failed +\S+/bad +\d\d:\d\d +exit code 7\n", text)
+    assert re.search(r"− skipped +\S+/behind +\d\d:\d\d  \S+/bad is failed\n", text)
     assert text.index("bad ") < text.index("good "), "what went wrong comes first"
 
 

@@ -45,7 +45,7 @@ def test_a_person_looks_attaches_comes_back_and_ends_an_agent(house: House, top:
     house.start_daemon()
     start(house, "printf '\\033[31mwhat the agent says\\033[0m\\n\\033]0;owned\\007\\033]52;c;b3duZWQ=\\007'; sleep 600")
     here = top()
-    for text in ("WORKING 1", "W agent", "1 screen", "what the agent says"):
+    for text in ("WORKING 1", "W works agent", "1 screen", "what the agent says"):
         here.sees(text)
     assert here.title() != "owned" and here.clipboard() == "", "what an agent prints steers no terminal of a person"
     wait_until(lambda: "\x1b[31mwhat the agent says" in here.screen(styles=True), "the pane to have its colours")
@@ -151,7 +151,7 @@ def test_a_prompt_comes_from_the_editor_and_a_refusal_is_said(house: House, top:
     editor.write_text('#!/bin/sh\necho "do it" > "$1"\necho edited >> "$0.log"\n')
     editor.chmod(0o755)
     here = top("top", env={"EDITOR": str(editor), "VISUAL": ""})
-    here.sees("D plain")
+    here.sees("D done plain")
     here.press("f")
     here.sees("runs a command, and reads no prompt")
     here.press("n")
@@ -179,7 +179,7 @@ def test_a_line_is_sent_and_a_question_answered(house: House, top: Open) -> None
     house.ok("run", "-d", house.plan(plan_of([shell_task("reads", "read line; echo heard $line; sleep 600", kind="terminal")])))
     here.press("/")
     here.type("reads")
-    here.sees("W reads")
+    here.sees("W works reads")
     here.press("s")
     here.type("hello you")
     here.sees("heard hello you")

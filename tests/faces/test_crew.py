@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from supervisor.core.admission import Decision, Verdict
 from supervisor.core.states import TaskState
-from supervisor.faces import crew
+from supervisor.faces import crew, status
 from supervisor.faces.crew import Group, Seen
+from supervisor.faces.places import Train
 from supervisor.faces.status import Waiting
 from tests.faces.top.kit import NOW, RUN, asks, view
 
@@ -51,7 +55,7 @@ def test_what_can_be_taken_says_what_it_is_and_what_stands_in_its_way() -> None:
     )
     found = crew.crew(Seen(ended, Counter(), waits, to_take=[f"{RUN}/a"], merged={f"{RUN}/b": "main"}))
     assert {row.view.name: (row.group, row.letter, row.says) for row in found.rows()} == {
-        "a": (Group.TO_TAKE, "T", "title of a; conflicts with b in x.py; left out of t: why; I did."),
+        "a": (Group.TO_TAKE, "T", "conflicts with b in x.py; left out of t: why; I did."),
         "b": (Group.ENDED, "M", "landed in main; I did."),
     }  # fmt: skip
     plain = crew.crew(Seen([view("c", TaskState.DONE, title="c", result={"commits": 1})], to_take=[f"{RUN}/c"]))
@@ -61,6 +65,43 @@ def test_what_can_be_taken_says_what_it_is_and_what_stands_in_its_way() -> None:
 def test_every_letter_is_explained() -> None:
     letters = {row.letter for state in TaskState for row in crew.crew(Seen([view("one", state)])).rows()}
     assert letters <= crew.LETTERS.keys()
+    assert crew.LETTERS.keys() == crew.WORDS.keys() and all(crew.WORDS.values())
+
+
+def test_an_agent_that_waits_for_a_prompt_is_idle_and_does_not_work() -> None:
+    views = view("works"), view("rests"), view("stopped")
+    waits = Waiting(states={f"{RUN}/works": "working", f"{RUN}/rests": "idle", f"{RUN}/stopped": "interrupted"})
+    found = crew.crew(Seen(views, Counter({TaskState.RUNNING: 3}), waits))
+    assert {section.group: section.total for section in found.sections if section.total} == {Group.WORKING: 1, Group.IDLE: 2}
+    assert {row.view.name: row.word for row in found.rows()} == {"works": "works", "rests": "idle", "stopped": "idle"}
+    assert status.tally({TaskState.RUNNING: 3, TaskState.DONE: 1}, status.idle(views, waits.states)) == "1 running, 1 done, 2 idle"
+
+
+def test_what_ended_says_when() -> None:
+    at = time.mktime((2026, 11, 21, 14, 5, 9, 0, 0, -1))
+    moments = [status.moment(at, at + later) for later in (0, 86400, 86400 * 60)]
+    assert moments == ["14:05", "21 Nov", "2026-11"]
+    (row,) = crew.crew(Seen([view("a", TaskState.FAILED, started=at - 7200, ended=at)])).rows()
+    assert row.age(at + 60) == "14:05"
+    layout = status.Layout(200, color=False)
+    assert "14:05  title of a" in status.line(row.view, at + 60, layout)
+    assert "2h00m  title of a" in status.line(row.view, at + 60, replace(layout, took=True)), "while a run is followed"
+
+
+def test_all_workers_of_a_map_are_one_row_and_so_are_the_gates_of_a_train() -> None:
+    workers = [view(f"worker-{n}", TaskState.RUNNING if n else TaskState.DONE, kind="map-worker", run="1121-mmmm") for n in range(3)]
+    gates = [view(f"g{n}", kind="landing-gate", run=f"1121-g{n}", id=f"1121-g{n}/gate") for n in range(2)]
+    trains = {one.id: Train("train-7", "into main is running; 2 gates under way") for one in gates}
+    found = crew.crew(Seen([*workers, *gates, view("lint")], Counter({TaskState.RUNNING: 5, TaskState.DONE: 1}), trains=trains))
+    assert {row.view.name: (row.says, row.tasks) for row in found.rows()} == {
+        "lint": ("", ()),
+        "1121-mmmm": ("2 running, 1 done", tuple(one.id for one in workers)),
+        "train-7": ("into main is running; 2 gates under way", tuple(one.id for one in gates)),
+    }
+    assert found.total(Group.WORKING) == 6, "the tasks are counted, not the rows"
+    asked = {workers[1].id: {"state": "waiting_permission", "detail": "may I?", "since": NOW, "task": workers[1].id}}
+    alone = crew.crew(Seen(workers, Counter({TaskState.RUNNING: 2}), Waiting(asked)))
+    assert alone.rows()[0].group is Group.NEEDS_ME and alone.rows()[0].id == workers[1].id, "a worker that asks has a row of its own"
 
 
 def test_the_longest_wait_stands_first_and_of_what_ended_the_newest() -> None:
@@ -109,3 +150,14 @@ def test_the_figures_above_say_the_limit_the_breaker_and_the_cost() -> None:
     assert facts(pool(), tonight_usd=35.0, caps={"cost_per_night": 40.0})["cost"] == "! $35.00 of $40.00"
     assert facts()["tok/min"] == "61k", "no limit is known"
     assert [fact.name for fact in crew.facts({**gateway(), "running": False, "why": "gone"}, None)] == ["gateway", "cost"]
+
+
+def test_what_an_agent_holds_and_whether_it_has_a_sandbox_is_in_its_own_page_and_not_in_its_row(tmp_path: Path) -> None:
+    log = tmp_path / "runs" / RUN / "a" / "1" / "stdout.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("step 4 of 9\n")
+    one = view("a", tier=0, account={"memory": 306184192})
+    assert status.detail(one, tmp_path) == "step 4 of 9"
+    assert status.line(one, NOW, status.Layout(200, color=False), detail=status.detail(one, tmp_path)).endswith("title of a  step 4 of 9")
+    assert dict(status.made_of(one))["isolation"].startswith("none (tier 0)")
+    assert status.detail(replace(one, account={"warning": "it holds 3 GiB"}), tmp_path) == "it holds 3 GiB; step 4 of 9", "a reason to look"

@@ -7,6 +7,7 @@ import os
 import sqlite3
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -20,7 +21,7 @@ from supervisor.core.errors import UsageError, one_line
 from supervisor.core.states import TaskState
 from supervisor.core.units import rfc3339
 from supervisor.daemon import gateway_report, lock
-from supervisor.faces import conflicts, installed_nights, landing, map_workers, nights, tasks_json, waits
+from supervisor.faces import conflicts, installed_nights, landing, nights, places, tasks_json, waits
 from supervisor.faces import mail as mail_lines
 from supervisor.faces import status as text
 from supervisor.host.paths import Home, home
@@ -143,7 +144,7 @@ def _print_text(where: Home, db: sqlite3.Connection | None, name: str | None, ev
     heard = common.SupervisorWatch(where).look() if any(not view.final for view in views) else gateway_report.Heard()
     shape, said = looking.gateway(where) if name is None else (None, "")
     waiting = _waiting(where, db, views, shape, heard)
-    _print_tasks(where, waiting, views, is_whole=name is None)
+    _print_tasks(where, db, waiting, views, is_whole=name is None)
     if left := text.more(views, counts):
         click.echo(f"  … and {left}; nightcrew status --all, or nightcrew status RUN")
     if name is not None and len(views) == 1:
@@ -158,14 +159,22 @@ def _print_text(where: Home, db: sqlite3.Connection | None, name: str | None, ev
         common.show(text.cut(said, common.width()))
 
 
-def _print_tasks(where: Home, waiting: text.Waiting, views: list[queries.TaskView], *, is_whole: bool) -> None:
-    """A line each, those that need a person first. `is_whole`: of all runs, with the mail for a person and one line for a map's workers."""
+def _print_tasks(where: Home, db: sqlite3.Connection, waiting: text.Waiting, views: list[queries.TaskView], *, is_whole: bool) -> None:
+    """A line each, those that need a person first and the others by repository and run. `is_whole`: of all runs, with the mail for a person
+    and one line for the workers of a map or the gates of a train."""
     now, layout = time.time(), text.Layout(common.width(), common.use_color())
     for line in mail_lines.all_asked(waiting.mail, now) if is_whole else ():
         common.show(text.cut(line, layout.width))
-    foremost = waiting.first(views)
-    for view, said_of_all in map_workers.as_one(foremost) if is_whole else [(view, "") for view in foremost]:
-        common.show(text.line(view, now, layout, detail=said_of_all or text.detail(view, where.root), waits=waiting))
+    groups = places.listed(views, waiting, landing.of_gates(db, views)) if is_whole else _each(waiting.first(views))
+    for heading, lines in groups:
+        if heading:
+            common.show(text.heading(heading, layout))
+        for one in lines:
+            common.show(text.line(one.view, now, layout, detail=one.says or text.detail(one.view, where.root), waits=waiting))
+
+
+def _each(views: list[queries.TaskView]) -> list[tuple[str, list[places.Line]]]:
+    return [("", [places.Line(view, (view.id,)) for view in views])]
 
 
 def _print_runs(where: Home, db: sqlite3.Connection) -> None:
@@ -223,10 +232,13 @@ def _frame(where: Home, name: str | None) -> str:
     from supervisor.cli import live_pane
 
     views, counts, waiting = list[queries.TaskView](), Counter[TaskState](), text.NOTHING_WAITS
+    trains: Mapping[str, places.Train] = {}
     shape, said = looking.gateway(where) if name is None else (None, "")
     if where.ledger.exists() or name is not None:
         with contextlib.closing(common.ledger(where) if name is None else common.holding(where, name)) as db:
             views, counts = _chosen(db, name, everything=False)
             heard = gateway_report.hear(where) if any(view.state is TaskState.READY for view in views) else gateway_report.Heard()
             waiting = _waiting(where, db, views, shape, heard)
-    return live_pane.frame(where, views, counts, [], time.time(), gateway=said if _is_worth_a_line(shape, views) else "", waits=waiting)
+            trains = landing.of_gates(db, views)
+    gateway = said if _is_worth_a_line(shape, views) else ""
+    return live_pane.frame(where, views, counts, [], time.time(), gateway=gateway, waits=waiting, trains=trains)

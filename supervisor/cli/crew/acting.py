@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -11,12 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from supervisor.cli import common
-from supervisor.core.errors import ConfigError, NightcrewError, UsageError
+from supervisor.core.errors import ConfigError, NightcrewError, NotFound, UsageError
 from supervisor.core.kind import COMMAND
 from supervisor.faces.doors import NewTask
 from supervisor.host.paths import Home
 from supervisor.ledger import queries
 from supervisor.ledger.queries import TaskView
+
+PROJECTS_OF = 200
+"""Newest runs whose repositories are offered for a new task."""
 
 
 class VerbActs:
@@ -46,6 +50,27 @@ class VerbActs:
         with contextlib.suppress(NightcrewError):
             return submit.workplace(Path()).settings.agent_kind
         return ""
+
+    def repositories(self) -> Sequence[str]:
+        """As `Acts.repositories`."""
+        from supervisor.daemon import submit
+
+        found = list[str]()
+        with contextlib.suppress(NightcrewError):
+            found.append(str(submit.workplace(Path()).repository.root))
+        if self._where.ledger.exists():
+            with contextlib.closing(common.ledger(self._where)) as db:
+                found += [run.root for run in queries.runs(db, PROJECTS_OF, gates=False) if Path(run.root).is_dir()]
+        return list(dict.fromkeys(found))
+
+    def merge_question(self, task: str) -> str:
+        """As `Acts.merge_question`."""
+        from supervisor.daemon import results
+        from supervisor.faces import review
+
+        with contextlib.closing(common.ledger(self._where, task)) as db:
+            found = results.result(db, queries.one(db, task))
+            return review.merge_question(db, queries.one(db, found.task), found.repository, found.tip)
 
     def attach(self, view: TaskView) -> str:
         """As `Acts.attach`."""
@@ -96,11 +121,17 @@ class VerbActs:
         return "; ".join([taken.sentence, *taken.commands, *taken.notes])
 
     def start(self, asked: NewTask) -> str:
-        """As `nightcrew start --headless`, in the repository around us."""
+        """As `nightcrew start --headless`."""
         from supervisor.cli import follow
         from supervisor.daemon import submit
 
-        place = submit.workplace(Path())
+        if asked.repo and asked.repo not in self.repositories():
+            raise NotFound(
+                "no repository", on=asked.repo, why="nothing was ever run there", hint=f"nightcrew start -C {shlex.quote(asked.repo)}"
+            )
+        if not asked.prompt.strip():
+            raise UsageError("there is no prompt", hint="say what the agent is to do")
+        place = submit.workplace(Path(asked.repo))
         options: dict[str, Any] = {"kind": asked.kind, "name": asked.name or asked.kind, "interactive": False}
         submission, notes = submit.of_prompt(asked.prompt, options, place, asked.base or None, os.environ)
         return f"added {follow.hand_over(self._where, submission, notes).tasks[0]}"

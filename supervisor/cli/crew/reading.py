@@ -6,8 +6,8 @@ import contextlib
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from supervisor.cli import common, looking
@@ -21,6 +21,7 @@ from supervisor.faces import status as text
 from supervisor.faces.crew import Crew, Seen
 from supervisor.faces.crew import crew as grouped
 from supervisor.faces.doors import Page, Text
+from supervisor.faces.places import Train
 from supervisor.host.paths import Home
 from supervisor.ledger import deliveries, mail, queries, store
 from supervisor.ledger.queries import TaskView
@@ -64,6 +65,8 @@ class _Rows:
     views: list[TaskView]
     counts: Counter[TaskState]
     waits: text.Waiting
+    trains: Mapping[str, Train] = field(default_factory=dict)
+    """By task, the train of each gate."""
 
 
 class CrewReader:
@@ -127,21 +130,13 @@ class CrewReader:
         views = [*rows.views, *(view for view in branches if view.id not in known), *others]
         said = STOPPED if self._where.sentinel.exists() else "" if runs else ABSENT
         troubles = [f"the gateway: {one}" for one in self._heard.get().troubles] if runs else []
-        seen = Seen(views, rows.counts, held, {view.id for view in branches}, found.merged, said, troubles, gateway, capacity)
-        crew = grouped(seen, lambda view: self._said(view) if view.id in visible else "")
+        seen = Seen(views, rows.counts, held, {view.id for view in branches}, found.merged, rows.trains, said, troubles, gateway, capacity)
+        crew = grouped(seen, lambda view: text.detail(view, self._where.root) if view.id in visible else "")
         return replace(crew, told=needs.told, told_line=needs.line)
 
     def _others(self, tasks: list[str]) -> list[TaskView]:
         """Those that need a person and for which there is no room among those that wait."""
         return queries.several(self._db, tasks) if self._db is not None and tasks else []
-
-    def _said(self, view: TaskView) -> str:
-        """Of one that works what it printed last, before what is known of it; a warning before all."""
-        if view.state is not TaskState.RUNNING:
-            return text.detail(view, self._where.root)
-        warning = (view.account or {}).get("warning") or ""
-        last = text.last_line(self._where.attempt(view.id, view.epoch) / "stdout.log")
-        return "; ".join(filter(None, (warning, last))) or text.detail(view, self._where.root)
 
     def _notice_changes(self) -> None:
         """SQLite counts what others committed: while that stands still, rows need not be read."""
@@ -155,7 +150,7 @@ class CrewReader:
         if self._db is None:
             return _Rows([], Counter(), text.NOTHING_WAITS)
         views, counts = queries.foremost(self._db, SHOWN), queries.unfinished_counts(self._db)
-        ended, of_trains = landing.gates_as_one(self._db, queries.ended_lately(self._db, ENDED))
+        ended = queries.ended_lately(self._db, ENDED)
         views += ended
         counts += text.counted(ended)
         done = sum(view.state is TaskState.DONE for view in views)
@@ -166,8 +161,9 @@ class CrewReader:
         heard = self._heard.get() if runs and any(view.state is TaskState.READY for view in views) else gateway_report.Heard()
         reasons = waits.reasons(self._db, views, heard.conditions, runs=runs, wall=time.time())
         held = text.waiting((), deliveries.pending(self._db), {}, reasons, mail.asked_of_person(self._db))
-        of_trains |= landing.of_results(self._db, [view.id for view in views if view.state is TaskState.DONE])
-        return _Rows(views, counts, replace(held, conflicts=conflicts.of_living(self._where, views), trains=of_trains))
+        of_results = landing.of_results(self._db, [view.id for view in views if view.state is TaskState.DONE])
+        held = replace(held, conflicts=conflicts.of_living(self._where, views), trains=of_results)
+        return _Rows(views, counts, held, landing.of_gates(self._db, views))
 
     def _look_at_gateway(self) -> dict[str, Any] | None:
         if not self._where.gateway_record.exists():

@@ -52,7 +52,7 @@ class TopApp(App[None]):
     CommandPalette CommandList > .option-list--option-highlighted { background: ansi_default; color: ansi_default; text-style: reverse; }
     ModalScreen { background: transparent; }
     #middle { layout: horizontal; height: 1fr; }
-    CrewList { width: 42%; min-width: 40; max-width: 72; }
+    CrewList { width: 43%; min-width: 40; max-width: 76; }
     #side { width: 1fr; padding-left: 1; border-left: solid ansi_bright_black; }
     PageView { height: 1fr; }
     .stacked #middle { layout: vertical; }

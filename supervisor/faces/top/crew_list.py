@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import groupby
 
 from rich.segment import Segment
 from rich.style import Style
@@ -21,6 +22,19 @@ from supervisor.faces.top.sgr import strip
 
 NAME, AGE = 24, 6
 """Columns of a name at most, and of an age."""
+BEGIN = (
+    "Nothing runs yet. To begin:",
+    "  n   a task for an agent, here",
+    "  :   any verb, such as run PLAN",
+    "  ?   the keys",
+    "Or in another terminal, in a repository:",
+    "  nightcrew start 'What to do'",
+    "  nightcrew analyze",
+)
+"""What stands in the place of a crew, on at most 40 columns."""
+HALVED = 32
+"""Columns that two texts share."""
+_SPEAKING = (Group.NEEDS_ME, Group.WORKING, Group.IDLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +44,15 @@ class _Line:
     section: Section | None = None
     row: Row | None = None
     text: str = ""
+    of: Row | None = None
+    """The row whose second line this is."""
+    is_first: bool = False
+    """A second line says what the row says."""
+
+    @property
+    def task(self) -> Row | None:
+        """What a click on it selects."""
+        return self.row or self.of
 
 
 class CrewList(ScrollView, can_focus=False):
@@ -51,7 +74,8 @@ class CrewList(ScrollView, can_focus=False):
 
     def __init__(self) -> None:
         super().__init__()
-        self._crew = Crew()
+        self._crew: Crew | None = None
+        """None: nobody has looked yet."""
         self._lines: list[_Line] = []
         self._painted: list[tuple[object, ...]] = []
         self._place = 0
@@ -66,7 +90,11 @@ class CrewList(ScrollView, can_focus=False):
     def show(self, crew: Crew) -> None:
         """Take a new look over, and repaint what it changed."""
         self._crew = crew
-        self._lines = list(self._laid_out())
+        self._arrange(crew)
+
+    def _arrange(self, crew: Crew) -> None:
+        self._lines = list(self._laid_out(crew))
+        self._lines = list(self._with_seconds(self._lines))
         self.marked &= {line.row.id for line in self._lines if line.row}
         rows = self.rows()
         if rows and self.row is None:  # gone, or there was none: what is in its place now
@@ -77,24 +105,37 @@ class CrewList(ScrollView, can_focus=False):
         self.virtual_size = Size(max(1, self.size.width), len(self._lines))
         self.repaint()
 
-    def _laid_out(self) -> Iterator[_Line]:
-        for section in self._crew.sections:
+    def _laid_out(self, crew: Crew) -> Iterator[_Line]:
+        for section in crew.sections:
             rows = [row for row in section.rows if self._fits(row)]
             if not rows:
                 continue
             yield _Line(section=section)
-            yield from (_Line(row=row) for row in rows)
-            if not self.words and (left := section.total - len(rows)) > 0:
-                yield _Line(text=f"  and {left} more: nightcrew status --all")
+            for place, some in groupby(rows, lambda row: row.place):
+                if place and not section.place:
+                    yield _Line(text=f"  {place}")
+                yield from (_Line(row=row) for row in some)
+            if not self.words and section.left:
+                yield _Line(text=f"  and {section.left} more: nightcrew status --all")
+
+    def _with_seconds(self, lines: list[_Line]) -> Iterator[_Line]:
+        """Where all lines are in sight, those who ask and those who work have a second one: what they say, below what they are to do."""
+        seconds = [line.row for line in lines if line.row is not None and line.row.group in _SPEAKING and line.row.title and line.row.says]
+        roomy = 0 < len(lines) + len(seconds) <= self.size.height
+        for line in lines:
+            has_second = roomy and line.row in seconds
+            yield replace(line, is_first=has_second)
+            if has_second:
+                yield _Line(of=line.row)
 
     def _fits(self, row: Row) -> bool:
-        said = f"{row.id} {row.view.kind} {row.view.title} {row.says} {row.group}".lower()
+        said = f"{row.id} {row.view.name} {row.view.kind} {row.title} {row.says} {row.group} {row.place}".lower()
         return all(word in said for word in self.words.lower().split())
 
     def filter(self, words: str) -> None:
         """Show what holds all of the words; of all when there is none."""
         self.words = words
-        self.show(self._crew)
+        self.on_resize()
 
     def rows(self) -> list[Row]:
         """In their order, those that the filter lets through."""
@@ -115,6 +156,11 @@ class CrewList(ScrollView, can_focus=False):
         top = int(self.scroll_offset.y)
         shown = self._lines[max(0, top - 5) : top + self.size.height + 5]
         return frozenset(line.row.id for line in shown if line.row is not None)
+
+    def on_resize(self) -> None:
+        """Of Textual."""
+        if self._crew is not None:
+            self._arrange(self._crew)
 
     # Selecting --------------------------------------------------------------------------------------------------------------------
 
@@ -158,7 +204,7 @@ class CrewList(ScrollView, can_focus=False):
     def on_click(self, event: events.Click) -> None:
         """Of Textual."""
         at = event.y + int(self.scroll_offset.y)
-        if 0 <= at < len(self._lines) and (row := self._lines[at].row) is not None:
+        if 0 <= at < len(self._lines) and (row := self._lines[at].task) is not None:
             self.select(row.id)
             if event.chain == 2:
                 self.post_message(self.Opened())
@@ -182,9 +228,11 @@ class CrewList(ScrollView, can_focus=False):
         if at >= len(self._lines):
             return ()
         line = self._lines[at]
-        if line.row is None:
-            return (line.text, line.section and (line.section.group, line.section.total))
-        return (line.row.id, line.row.letter, line.row.age(now), line.row.says, line.row.id == self.selected, line.row.id in self.marked)
+        row = line.task
+        if row is None:
+            return (line.text, line.section and (line.section.group, line.section.total, line.section.place))
+        looks = (row.id, row.letter, row.age(now), row.title, row.says, row.id == self.selected, row.id in self.marked)
+        return (*looks, line.of is None, line.is_first, self._columns())
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         """Of Textual."""
@@ -195,28 +243,48 @@ class CrewList(ScrollView, can_focus=False):
         """Of Textual."""
         at, width = y + int(self.scroll_offset.y), self.size.width
         if at >= len(self._lines):
-            text = "nothing to do: press n for a task, or ? for the keys" if not self._lines and not self.words else ""
-            text = f"nothing holds {self.words!r}; Esc shows all" if not self._lines and self.words else text
-            return self._finished(strip(f"\x1b[2m{cut(text, width)}") if y == 0 else Strip([]), width)
+            texts = () if self._lines or self._crew is None else (f"nothing holds {self.words!r}; Esc shows all",) if self.words else BEGIN
+            return self._finished(strip(f"\x1b[2m{cut(texts[y], width)}") if y < len(texts) else Strip([]), width)
         line = self._lines[at]
+        if line.of is not None:
+            said = strip(f"     \x1b[2m{cut(line.of.says, width - 5)}")
+            return self._finished(said, width, selected=line.of.id == self.selected)
         if line.row is not None:
-            return self._finished(self._painted_row(line.row, width), width, selected=line.row.id == self.selected)
+            return self._finished(self._painted_row(line, line.row, width), width, selected=line.row.id == self.selected)
         if line.section is not None:
             asks = "35;" if line.section.group is Group.NEEDS_ME else ""
-            return self._finished(strip(f"\x1b[{asks}1m{line.section.group.upper()}\x1b[0m \x1b[2m{line.section.total}"), width)
+            head, total = line.section.group.upper(), f"{line.section.total}  {line.section.place}".rstrip()
+            return self._finished(strip(f"\x1b[{asks}1m{head}\x1b[0m \x1b[2m{cut(total, max(1, width - len(head) - 1))}"), width)
         return self._finished(strip(f"\x1b[2m{cut(line.text, width)}"), width)
 
-    def _painted_row(self, row: Row, width: int) -> Strip:
-        """`*W lint            12s  what it says`."""
-        name = cut(one_line(row.view.name), max(8, min(NAME, width // 3)))
-        room = max(8, min(NAME, width // 3))
-        head = f"{'*' if row.id in self.marked else ' '}\x1b[1;{row.color}m{row.letter}\x1b[0m "
-        middle = f"{name}{' ' * (room - columns(name))} \x1b[2m{row.age(time.time()):>{AGE}}\x1b[22m "
-        left = width - 3 - room - AGE - 2
-        return strip(head + middle + (cut(row.says or one_line(row.view.title), left) if left > 0 else ""))
+    def _columns(self) -> tuple[int, int]:
+        """Of the words and of the names: what the longest one needs."""
+        rows, width = self.rows(), self.size.width
+        words = max((len(row.word) for row in rows), default=0)
+        names = max((columns(one_line(row.view.name)) for row in rows), default=0)
+        return words, min(names, max(8, min(NAME, width // 3)))
+
+    def _painted_row(self, line: _Line, row: Row, width: int) -> Strip:
+        """`*W works  lint     12s  Lint the tree  what it says`."""
+        words, names = self._columns()
+        name = cut(one_line(row.view.name), names)
+        head = f"{'*' if row.id in self.marked else ' '}\x1b[1;{row.color}m{row.letter}\x1b[22m {row.word:<{words}}\x1b[0m "
+        middle = f"{name}{' ' * (names - columns(name))} \x1b[2m{row.age(time.time()):>{AGE}}\x1b[22m "
+        left = width - 5 - words - names - AGE - 1
+        foremost, more = (row.says, row.title) if row.group is Group.NEEDS_ME else (row.title, row.says)
+        return strip(head + middle + (_beside(row.title, "", left) if line.is_first else _beside(foremost, more, left)))
 
     def _finished(self, made: Strip, width: int, *, selected: bool = False) -> Strip:
         whole = made.crop(0, width).extend_cell_length(width).apply_style(self.rich_style)
         if not selected:
             return whole
         return Strip([Segment(said, (style or Style()) + Style(reverse=True, dim=False)) for said, style, _ in whole])
+
+
+def _beside(one: str, other: str, room: int) -> str:
+    """Two texts in so many columns; where they do not fit, the first one leaves half of them to the second, if that is worth it."""
+    if room <= 0:
+        return ""
+    if room >= HALVED and one and other and columns(one) + 2 + columns(other) > room:
+        one = cut(one, max(room // 2 - 2, room - 2 - columns(other)))
+    return cut("  ".join(filter(None, (one, other))), room)

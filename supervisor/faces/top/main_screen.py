@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar, Protocol, cast
 
 from textual.binding import Binding, BindingType
@@ -48,6 +48,11 @@ def _outcome(work: Callable[[], str]) -> tuple[str, bool]:
         return error.line(), True
     except Exception as error:  # noqa: BLE001 - what no act foresaw is said, and the screen goes on
         return f"nightcrew itself failed: {type(error).__name__}: {error}", True
+
+
+def _tasks(rows: Sequence[Row]) -> list[str]:
+    """Full ids of all tasks that the rows stand for."""
+    return [task for row in rows for task in row.tasks or (row.id,)]
 
 
 class Main(Screen[None]):
@@ -125,8 +130,8 @@ class Main(Screen[None]):
     async def action_send(self) -> None:
         """One line to all that are chosen."""
         if rows := self._rows():
-            whom = rows[0].view.name if len(rows) == 1 else f"{len(rows)} agents"
-            tasks = [row.id for row in rows]
+            tasks = _tasks(rows)
+            whom = rows[0].view.name if len(tasks) == 1 else f"{len(tasks)} agents"
             await self.top.ask_line(f"to {whom}:", "", lambda text: self._act(lambda: self.top.acts.send(tasks, text)))
 
     def action_answer(self, allow: bool) -> None:
@@ -141,23 +146,33 @@ class Main(Screen[None]):
         """Pause, or let go on what is paused."""
         if rows := self._rows():
             back = not all(row.view.paused or row.view.state is TaskState.PAUSED for row in rows)
-            self._act(lambda: self.top.acts.hold([row.id for row in rows], back=back))
+            self._act(lambda: self.top.acts.hold(_tasks(rows), back=back))
 
     def action_retry(self) -> None:
         """Run again."""
         if rows := self._rows():
-            self._act(lambda: self.top.acts.retry([row.id for row in rows]))
+            self._act(lambda: self.top.acts.retry(_tasks(rows)))
 
     def action_kill(self) -> None:
         """After a yes."""
         if rows := self._rows():
-            what = f"{rows[0].id} and everything that it" if len(rows) == 1 else f"{len(rows)} tasks and everything that they"
-            self._confirm(f"End {what} started? What was done so far is kept.", lambda: self.top.acts.kill([r.id for r in rows]))
+            tasks = _tasks(rows)
+            what = f"{tasks[0]} and everything that it" if len(tasks) == 1 else f"{len(tasks)} tasks and everything that they"
+            self._confirm(f"End {what} started? What was done so far is kept.", lambda: self.top.acts.kill(tasks))
 
     def action_take(self) -> None:
-        """After a yes."""
+        """After a yes; the question says into which branch, and how large it is."""
         if (row := self._row()) is not None:
-            self._confirm(f"Merge {row.id} into the branch that is checked out in its repository?", lambda: self.top.acts.take(row.id))
+            self.run_worker(lambda: self.app.call_from_thread(self._asked_to_take, row.id, *_outcome(self._question(row.id))), thread=True)
+
+    def _question(self, task: str) -> Callable[[], str]:
+        return lambda: self.top.acts.merge_question(task)
+
+    def _asked_to_take(self, task: str, said: str, bad: bool) -> None:
+        if bad:
+            self._acted(said, bad)
+        else:
+            self._confirm(said, lambda: self.top.acts.take(task))
 
     def action_open_pr(self) -> None:
         """As a pull request; what it asks, it asks on the terminal."""

@@ -11,7 +11,7 @@ from typing import Any
 from aiohttp import web
 
 from supervisor.core.errors import UsageError
-from supervisor.faces.doors import Acts
+from supervisor.faces.doors import Acts, NewTask
 from supervisor.faces.web.feature import Handler, Route
 from supervisor.faces.web.guard import Access
 from supervisor.faces.web.sessions import Who
@@ -74,8 +74,32 @@ def routes(acts: Acts, acted: Callable[[], None]) -> Sequence[Route]:
         "retry": lambda body: acts.retry(body.tasks()),
         "take": lambda body: acts.take(body.task()),
         "go-on": lambda body: acts.go_on(body.task(), body.text("text")),
+        "start": lambda body: acts.start(_new_task(acts, body)),
     }
-    return [act(f"/act/{verb}", do, acted) for verb, do in verbs.items()]
+    asked = [
+        _answer("/data/begin", lambda _: {"kinds": list(acts.kinds()), "repositories": list(acts.repositories())}),
+        _answer("/data/merge", lambda query: {"question": acts.merge_question(task_id(query.get("task", "")))}),
+    ]
+    return [*asked, *(act(f"/act/{verb}", do, acted) for verb, do in verbs.items())]
+
+
+def _new_task(acts: Acts, body: Body) -> NewTask:
+    """Raises UsageError for a kind or a repository that the page was not offered."""
+    kind, repo = body.text("kind"), body.text("repo")
+    if kind not in acts.kinds():
+        raise UsageError("no such kind of agent here", on=kind, hint="nightcrew kinds ls")
+    if repo not in acts.repositories():
+        raise UsageError("nothing was ever run in", on=repo, hint="nightcrew start -C PATH, once")
+    return NewTask(body.text("prompt"), kind, body.text("base"), body.text("name"), repo)
+
+
+def _answer(path: str, ask: Callable[[Mapping[str, str]], Mapping[str, Any]]) -> Route:
+    """A route that reads what an act needs to be asked for; `ask` is given the query, and runs in a thread."""
+
+    async def handle(request: web.Request, who: Who | None) -> web.StreamResponse:  # noqa: ARG001 - a handler
+        return web.json_response(await asyncio.get_running_loop().run_in_executor(_POOL, ask, request.query))
+
+    return Route("GET", path, Access.DATA, handle)
 
 
 def act(path: str, do: Act, acted: Callable[[], None]) -> Route:

@@ -157,5 +157,5 @@ def _shape(view: TaskView) -> dict[str, Any]:
         "branch": view.branch or "",
         "epoch": view.epoch,
         "since": view.started or view.created,
-        "until": view.ended,
+        "ended": (view.ended or view.changed) if view.final else None,
     }

@@ -19,7 +19,10 @@ Span = list[Any]
 def crew(found: Crew) -> dict[str, Any]:
     """By key: `sections`, `facts`, `troubles`, and one for each row."""
     said: dict[str, Any] = {f"row:{row.id}": _row(row) for row in found.rows()}
-    said["sections"] = [{"group": one.group, "total": one.total, "rows": [row.id for row in one.rows]} for one in found.sections]
+    said["sections"] = [
+        {"group": one.group, "total": one.total, "left": one.left, "place": one.place, "rows": [row.id for row in one.rows]}
+        for one in found.sections
+    ]
     said["facts"] = [{"name": one.name, "value": one_line(one.value), "bad": one.bad} for one in found.facts]
     said["troubles"] = [one_line(one) for one in found.troubles]
     return said
@@ -30,13 +33,16 @@ def _row(row: Row) -> dict[str, Any]:
     return {
         "id": view.id,
         "name": one_line(view.name),
-        "title": one_line(view.title)[:TEXT_MAX],
+        "title": row.title[:TEXT_MAX],
         "kind": view.kind,
         "state": view.state,
         "letter": row.letter,
+        "word": row.word,
         "color": f"f{int(row.color) - 30}" if row.color != "2" else "dim",
         "since": row.since,
-        "until": row.until,
+        "ended": row.ended,
+        "place": row.place,
+        "tasks": list(row.tasks) or [view.id],
         "asks": row.asks,
         "says": row.says[:TEXT_MAX],
         "paused": bool(view.paused) or view.state == "paused",

@@ -27,7 +27,7 @@ def view(name: str, state: TaskState = TaskState.RUNNING, **more: Any) -> TaskVi
         "priority": 50, "task_class": "normal", "epoch": 0 if state in (TaskState.WAITING, TaskState.READY) else 1, "retries_used": 0,
         "submitted": NOW - 1000, "changed": NOW - 1000, "started": NOW - 1000, "kind": "claude", "interactive": False, "assigned": "",
         "environment": "", "paused": "", "paused_for": "", "parent": "", "parent_epoch": 0, "attempt_state": "running",
-        "branch": "nightcrew/x", "pane_id": "%1",
+        "branch": "nightcrew/x", "pane_id": "%1", "root": "/home/dev/shop", "run_title": "chores",
     }  # fmt: skip
     return TaskView(**{**given, **more})
 
@@ -64,6 +64,14 @@ class Stage:
 
     def kinds(self) -> Sequence[str]:
         return ["claude", "codex"]
+
+    def repositories(self) -> Sequence[str]:
+        return ["/home/dev/shop", "/home/dev/billing"]
+
+    def merge_question(self, task: str) -> str:
+        if self.error is not None:
+            raise self.error
+        return f"Merge {task} into main of /home/dev/shop? 2 commits, 3 files +5 -1"
 
     def _did(self, *what: Any) -> str:
         self.threads.add(threading.current_thread().name)

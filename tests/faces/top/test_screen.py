@@ -61,13 +61,14 @@ async def sees(pilot: Pilot[None], text: str) -> str:
 async def test_it_fits_at_every_size_with_none_one_and_many(size: tuple[int, int], count: int) -> None:
     stage = Stage(Seen(working(count), Counter({TaskState.RUNNING: count} if count else {})))
     async with shown(stage, size) as pilot:
-        screen = await sees(pilot, "screen of agent-0" if count else "nothing to do: press n")
+        await sees(pilot, "screen of agent-0" if count else "Nothing runs yet")
+        screen = await sees(pilot, "last o" if count else "nightcrew start")
         lines = screen.split("\n")
         assert len(lines) == size[1] and max(map(len, lines)) <= size[0]
         assert "enter attach" in lines[-1]
         if count:
             assert f"{count} working" in lines[0] and f"WORKING {count}" in screen
-            assert "W agent-0" in screen and "last of agent-0" in screen
+            assert "W works agent-0" in screen
             beside = next(line for line in lines if "WORKING" in line)
             assert ("│" in beside) == (size[0] >= 100), "the page is beside the list where there is room, else below"
 
@@ -133,8 +134,8 @@ async def test_groups_stand_in_their_order_and_say_why(monkeypatch: pytest.Monke
     stage = Stage(Seen(views, Counter(one.state for one in views), asks("asks", "asked-first"), to_take={f"{RUN}/done"}))
     async with shown(stage) as pilot:
         screen = await sees(pilot, "may asked-first push?")
-        order = ["NEEDS ME 2", "? asked-first", "? asks", "WORKING 1", "W works", "QUEUED 1", "q waits", "waits for a slot", "TO TAKE 1",
-                 "T done", "ENDED 2", "F broke", "D taken"]  # fmt: skip
+        order = ["NEEDS ME 2", "? asks    asked-first", "? asks    asks", "WORKING 1", "W works   works", "QUEUED 1", "q queued  waits",
+                 "TO TAKE 1", "T to take done", "ENDED 2", "F failed  broke", "D done    taken"]  # fmt: skip
         places = [screen.index(words) for words in order]
         assert places == sorted(places)
         assert "2 needs me" in screen.split("\n")[0]
@@ -196,7 +197,7 @@ async def test_a_list_longer_than_the_screen_changes_in_sight() -> None:
     async with shown(stage, (80, 24)) as pilot:
         await pilot.press("end")
         await sees(pilot, "screen of agent-39")
-        [before] = (line for line in text_of(pilot.app).split("\n") if line.startswith(" W agent-39 "))  # type: ignore[arg-type]
+        [before] = (line for line in text_of(pilot.app).split("\n") if line.startswith(" W works agent-39 "))  # type: ignore[arg-type]
         stage.seen = Seen([*views[:-1], replace(views[-1], started=NOW - 7200)], Counter({TaskState.RUNNING: 40}))
         await until(pilot, lambda: before not in text_of(pilot.app), "its other time")  # type: ignore[arg-type]
 
@@ -238,7 +239,7 @@ async def test_agents_come_and_go_and_the_selection_stays_with_its_task() -> Non
         stage.seen = Seen([view("other")], Counter({TaskState.RUNNING: 1}))
         await sees(pilot, "screen of other")
         stage.seen = Seen()
-        screen = await sees(pilot, "nothing to do")
+        screen = await sees(pilot, "Nothing runs yet")
         assert "screen of other" not in screen
 
 
@@ -258,7 +259,7 @@ async def test_nothing_is_lost_on_resize() -> None:
 async def test_a_phone_has_the_list_and_tab_shows_the_page_alone() -> None:
     stage = Stage(seen())
     async with shown(stage, (45, 15)) as pilot:
-        screen = await sees(pilot, "W agent-0")
+        screen = await sees(pilot, "W works agent-0")
         assert "screen of agent-0" not in screen
         await pilot.press("tab")
         screen = await sees(pilot, "screen of agent-0")
@@ -291,7 +292,7 @@ async def test_a_click_selects_and_a_page_is_chosen_by_the_mouse() -> None:
     stage = Stage(seen())
     async with shown(stage) as pilot:
         await sees(pilot, "screen of agent-0")
-        await pilot.click("CrewList", offset=(4, 2))
+        await pilot.click("CrewList", offset=(4, 4))  # its second line
         await sees(pilot, "screen of agent-1")
         await pilot.click("Tabs", offset=(12, 1))
         await sees(pilot, "diff of agent-1")

@@ -79,6 +79,35 @@ def test_what_happens_is_seen_without_a_reload(visit: Visit, crewed: House) -> N
     assert crewed.state("fresh") == "cancelled" and page.evaluate("window.same")
 
 
+def test_a_task_is_started_on_the_page_and_only_where_the_crew_worked_before(visit: Visit, crewed: House) -> None:
+    page = visit(noise=True).page  # a browser says of each refusal that there was one
+    row(page, "works").wait_for()
+    page.keyboard.press("n")
+    page.get_by_label("What to do").fill("Describe <b>mod.py</b>.\nBe brief.")
+    assert page.get_by_label("Repository", exact=True).locator("option").all_inner_texts() == [str(crewed.repo)]
+    page.get_by_label("Agent", exact=True).select_option("builtin")
+    page.get_by_label("Name", exact=True).fill("describes")
+    page.get_by_role("button", name="Start", exact=True).click()
+    expect_text(page, "#said", "added")
+    row(page, "describes").wait_for()
+    assert crewed.task("describes").title == "Describe <b>mod.py</b>.", "the first line of its prompt"
+    assert row(page, "describes").locator(".title").inner_text() == "Describe <b>mod.py</b>."
+    key = page.evaluate("localStorage.getItem('nightcrew-key')")
+    asked = {"prompt": "x", "kind": "builtin", "name": "x", "base": "", "repo": str(crewed.repo)}
+    wrong: tuple[dict[str, object], ...] = ({"repo": "/"}, {"kind": "shell"}, {"prompt": " "}, {"prompt": 1})
+    answers = [page.evaluate(ASK, ["start", {**asked, **one}, key])[1] for one in wrong]
+    wanted = ("nothing was ever run in", "no such kind of agent here", "there is no prompt", "not a text")
+    assert all(words in said for words, said in zip(wanted, answers, strict=True)), answers
+
+
+def test_before_a_merge_it_says_into_which_branch_and_how_much(visit: Visit, crewed: House) -> None:
+    page = visit().page
+    row(page, "edits").get_by_role("button", name="Take").click()
+    expect_text(page, "dialog", f"into main of {crewed.repo}? 1 commit, 3 files +2 -1")
+    page.keyboard.press("n")
+    assert git(crewed.repo, "rev-list", "--count", "HEAD") == "1"
+
+
 def test_with_the_keyboard_alone(visit: Visit, crewed: House) -> None:
     page = visit().page
     row(page, "reads").wait_for()

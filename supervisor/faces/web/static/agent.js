@@ -1,6 +1,6 @@
 // One agent: what it shows now, what it changed, what it said. A page is followed only while it is in sight.
 
-import { act, age, arrange, askText, confirm, el, follow, get, keys, line, now, readOnly, say, setText } from "./core.js";
+import { act, age, arrange, askText, confirm, confirmMerge, el, follow, get, keys, line, moment, now, readOnly, say, setText } from "./core.js";
 import { Diff } from "./diff.js";
 
 const task = decodeURIComponent(location.pathname.slice("/agent/".length));
@@ -43,7 +43,8 @@ function show() {
 function says() {
   const is = row || known;
   if (!is) return;
-  const lasted = is.since === null || is.since === undefined ? "" : age((is.until || now()) - is.since);
+  const took = known && known.ended && known.since ? `, took ${age(known.ended - known.since)}` : "";
+  const lasted = is.ended ? `ended ${moment(is.ended)}${took}` : is.since ? age(now() - is.since) : "";
   const said = [is.id, is.kind, is.state, is.epoch ? `attempt ${is.epoch}` : "", lasted, is.branch, is.why || (row && !row.asks ? row.says : "")].filter(Boolean);
   while (facts.children.length < said.length) facts.append(el("span"));
   while (facts.children.length > said.length) facts.lastChild.remove();
@@ -168,7 +169,7 @@ const answer = (allow) => (row && row.asks ? act("answer", { task, asked: row.as
 function hold() { return act("hold", { tasks: [task], back: !(row || known).paused }); }
 async function kill() { if (await confirm(`End ${task} and everything that it started? What was done so far is kept.`, "End")) await act("kill", { tasks: [task] }); }
 async function retry() { await act("retry", { tasks: [task] }); look(); }
-async function take() { if (await confirm(`Merge ${task} into the branch that is checked out in its repository?`, "Merge")) await act("take", { task }); }
+async function take() { if (await confirmMerge(task)) await act("take", { task }); }
 async function goOn() {
   const text = await askText(`More words for ${heading.textContent}`, { lines: 6 });
   if (text && text.trim()) await act("go-on", { task, text });

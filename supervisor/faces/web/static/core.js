@@ -205,6 +205,14 @@ export function age(seconds) {
   return `${Math.floor(s / 86400)}d`;
 }
 
+/** Time of day of a moment, of another day its date: `14:05`, `21 Nov`, `2025-11`. */
+export function moment(seconds) {
+  const then = new Date(seconds * 1000), today = new Date(now() * 1000);
+  if (then.toDateString() === today.toDateString()) return `${String(then.getHours()).padStart(2, "0")}:${String(then.getMinutes()).padStart(2, "0")}`;
+  if (then.getFullYear() === today.getFullYear()) return `${then.getDate()} ${"Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(" ")[then.getMonth()]}`;
+  return `${then.getFullYear()}-${String(then.getMonth() + 1).padStart(2, "0")}`;
+}
+
 // Keys -------------------------------------------------------------------------------------------------------------------------------
 
 /** Have keys do things: `{ "w": () => ... }`. Not while somebody types, and not with Ctrl, Alt or Meta. */
@@ -242,6 +250,16 @@ export function askText(label, { value = "", lines = 1, done = "Send" } = {}) {
     });
     return [form];
   });
+}
+
+/** Ask whether to merge a result, with the branch and the size that the server says; null when it cannot be taken, which is said. */
+export async function confirmMerge(task) {
+  try {
+    return await confirm((await get(`/data/merge?task=${encodeURIComponent(task)}`)).question, "Merge");
+  } catch (error) {
+    say(error.message, true);
+    return null;
+  }
 }
 
 /** A dialog; `made` gives its nodes, and is given what closes it with a value. `letters` close it with theirs. */

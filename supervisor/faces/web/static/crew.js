@@ -1,16 +1,18 @@
 // The crew in its groups. A row stays the same element while its task is shown, so focus, marks and a reader's place stay too.
 
-import { act, age, arrange, askText, confirm, dialog, el, follow, get, keys, now, readOnly, say, setText } from "./core.js";
+import { act, age, arrange, askText, confirm, confirmMerge, dialog, el, follow, get, keys, moment, now, readOnly, say, setText } from "./core.js";
+import { newTask } from "./start.js";
 
 const main = document.getElementById("main");
 const facts = el("dl", { class: "facts", "aria-label": "Figures" });
 const troubles = el("ul", { class: "troubles", role: "alert" });
 const filter = el("input", { type: "search", placeholder: "Filter", "aria-label": "Filter by words of a name, a kind, a title, a group", autocomplete: "off" });
 const chosenMenu = el("menu", { "aria-label": "Of all that are marked" });
+const begin = el("button", { type: "button", class: "strong", hidden: readOnly, onclick: newTask }, "New task", el("kbd", {}, "n"));
 const help = el("button", { type: "button", class: "help", "aria-label": "Keys" }, "Keys", el("kbd", {}, "?"));
 const groups = el("div", {});
 const empty = el("p", { class: "empty", hidden: true });
-main.append(el("h1", { class: "sr" }, "The crew"), facts, troubles, el("div", { class: "tools" }, filter, chosenMenu, help), groups, empty);
+main.append(el("h1", { class: "sr" }, "The crew"), facts, troubles, el("div", { class: "tools" }, filter, begin, chosenMenu, help), groups, empty);
 
 const rows = new Map(), sections = new Map(), marked = new Set();
 let state = new Map(), letters = {}, selected = "", asking = new Set(), first = true;
@@ -33,9 +35,11 @@ function showFacts(list) {
 function made(id) {
   const row = {
     id, mark: el("input", { type: "checkbox", tabindex: "-1" }), letter: el("span", { class: "letter" }),
-    name: el("a", { class: "name", href: `/agent/${id}` }), age: el("span", { class: "age" }), says: el("span", { class: "says" }), menu: el("menu", {}),
+    word: el("span", { class: "word" }), name: el("a", { class: "name", href: `/agent/${id}` }), age: el("span", { class: "age" }),
+    title: el("span", { class: "title" }), says: el("span", { class: "said" }), menu: el("menu", {}),
   };
-  row.node = el("li", { class: "row" }, row.mark, row.letter, row.name, row.age, row.says, row.menu);
+  row.text = el("span", { class: "says" }, row.title, row.says);
+  row.node = el("li", { class: "row" }, row.mark, row.letter, row.word, row.name, row.age, row.text, row.menu);
   row.mark.addEventListener("change", () => mark(id, row.mark.checked));
   row.name.addEventListener("focus", () => { selected = id; });
   row.node.addEventListener("click", (event) => { if (!event.target.closest("a, button, input")) row.name.focus(); });
@@ -55,8 +59,11 @@ function update(id, facts) {
   setText(row.letter, facts.letter);
   row.letter.className = `letter ${facts.color}`;
   setText(row.name, facts.name);
-  setText(row.says, facts.says || facts.title);
-  row.says.title = facts.says || facts.title;
+  setText(row.word, facts.word);
+  row.word.className = `word ${facts.color}`;
+  setText(row.title, facts.title);
+  setText(row.says, facts.says);
+  row.text.title = [facts.title, facts.says].filter(Boolean).join("\n");
   row.mark.setAttribute("aria-label", `Mark ${facts.name}`);
   row.name.title = `${facts.id}  ${facts.title}`;
   name(row);
@@ -70,6 +77,7 @@ function name(row) {
 
 function buttons(row, group) {
   const wanted = readOnly ? "" : group === "needs me" ? (row.facts.asks ? "answer" : "look") : group === "to take" ? "take" : "";
+  arrange(row.text, group === "needs me" ? [row.says, row.title] : [row.title, row.says]);
   if (row.shown === wanted) return;
   row.shown = wanted;
   const button = (text, does, kind = "") => el("button", { type: "button", class: kind, "aria-label": `${text} ${row.facts.name}`, onclick: does }, text);
@@ -78,7 +86,7 @@ function buttons(row, group) {
 }
 
 function fits(facts, group) {
-  const said = `${facts.id} ${facts.kind} ${facts.title} ${facts.says} ${group}`.toLowerCase();
+  const said = `${facts.id} ${facts.name} ${facts.kind} ${facts.title} ${facts.says} ${facts.place} ${group}`.toLowerCase();
   return filter.value.toLowerCase().split(/\s+/).every((word) => said.includes(word));
 }
 
@@ -92,7 +100,7 @@ function layOut() {
   if (focused && focused !== document.activeElement && focused.isConnected) focused.focus({ preventScroll: true });
   const all = (state.get("sections") || []).some((one) => one.rows.length);
   empty.hidden = shown.length > 0;
-  setText(empty, all ? `Nothing holds "${filter.value}". Esc shows all.` : "Nothing to do: nightcrew run PLAN, or nightcrew start, begins something.");
+  setText(empty, all ? `Nothing holds "${filter.value}". Esc shows all.` : "Nothing runs yet. New task begins one here; in a terminal, in a repository: nightcrew start 'What to do', nightcrew run PLAN, or nightcrew analyze.");
   title();
   tick();
   chosen();
@@ -100,20 +108,37 @@ function layOut() {
 
 function group(section, found) {
   if (!sections.has(section.group)) {
-    const made = { count: el("span", {}), list: el("ul", { class: "rows" }), more: el("p", { class: "more" }) };
+    const made = { count: el("span", {}), place: el("span", { class: "of" }), list: el("ul", { class: "rows" }), more: el("p", { class: "more" }), places: new Map() };
     const id = `g-${section.group.replace(" ", "-")}`;
     made.node = el("section", { class: section.group === "needs me" ? "group asks" : "group", "aria-labelledby": id },
-      el("h2", { id }, section.group, made.count), made.list, made.more);
+      el("h2", { id }, section.group, made.count, made.place), made.list, made.more);
     sections.set(section.group, made);
   }
   const one = sections.get(section.group);
   for (const row of found) buttons(row, section.group);
-  arrange(one.list, found.map((row) => row.node));
+  arrange(one.list, section.place ? found.map((row) => row.node) : placed(one, found));
+  setText(one.place, section.place);
   setText(one.count, String(section.total));
-  const left = filter.value ? 0 : section.total - found.length;
+  const left = filter.value ? 0 : section.left;
   one.more.hidden = left <= 0;
   setText(one.more, `and ${left} more: nightcrew status --all`);
   return one.node;
+}
+
+/** The rows of a group with the headings of their repositories and runs; a heading stays the same element while its text is shown. */
+function placed(section, found) {
+  const shown = [], used = new Map();
+  found.forEach((row, at) => {
+    const text = row.facts.place;
+    if (text && (at === 0 || found[at - 1].facts.place !== text)) {
+      const key = `${text}\0${used.get(text) || 0}`;
+      used.set(text, (used.get(text) || 0) + 1);
+      if (!section.places.has(key)) section.places.set(key, el("li", { class: "place" }, text));
+      shown.push(section.places.get(key));
+    }
+    shown.push(row.node);
+  });
+  return shown;
 }
 
 /** Who needs a person is in the title of the tab, and is read aloud when somebody comes to it. */
@@ -130,7 +155,9 @@ function title() {
 function tick() {
   const at = now();
   for (const row of rows.values()) {
-    if (row.facts.since !== null && row.node.isConnected) setText(row.age, age((row.facts.until || at) - row.facts.since));
+    if (!row.node.isConnected) continue;
+    if (row.facts.ended !== null) setText(row.age, moment(row.facts.ended));
+    else setText(row.age, row.facts.since === null ? "" : age(at - row.facts.since));
   }
 }
 setInterval(tick, 1000);
@@ -175,8 +202,8 @@ function targets() {
   if (!found.length) say("no task is selected", true);
   return found;
 }
-const ids = (found) => found.map((row) => row.id);
-const named = (found) => (found.length === 1 ? found[0].facts.name : `${found.length} tasks`);
+const ids = (found) => found.flatMap((row) => row.facts.tasks);
+const named = (found) => (ids(found).length === 1 ? found[0].facts.name : `${ids(found).length} tasks`);
 
 // Acts -------------------------------------------------------------------------------------------------------------------------------
 
@@ -202,12 +229,12 @@ async function retry() {
 async function kill() {
   const found = targets();
   if (!found.length) return;
-  const what = found.length === 1 ? `${found[0].id} and everything that it` : `${found.length} tasks and everything that they`;
-  if (await confirm(`End ${what} started? What was done so far is kept.`, "End")) await act("kill", { tasks: ids(found) });
+  const many = ids(found), what = many.length === 1 ? `${many[0]} and everything that it` : `${many.length} tasks and everything that they`;
+  if (await confirm(`End ${what} started? What was done so far is kept.`, "End")) await act("kill", { tasks: many });
 }
 async function take(row) {
   if (!row) return say("no task is selected", true);
-  if (await confirm(`Merge ${row.id} into the branch that is checked out in its repository?`, "Merge")) await act("take", { task: row.id });
+  if (await confirmMerge(row.id)) await act("take", { task: row.id });
 }
 async function goOn(row) {
   if (!row) return say("no task is selected", true);
@@ -221,7 +248,7 @@ function nextAsking() {
 
 const KEYS = [
   ["↑ ↓", "select a task"], ["Enter", "look at it: screen, diff, log"], ["w", "the next one who needs me"], ["a d", "allow or deny what it asks"], ["s", "send a line"],
-  ["f", "more words for it, as its next prompt"], ["t", "take its result; asks first"], ["p", "pause, or let go on"], ["k", "end it; asks first"], ["r", "run again"],
+  ["n", "a new task"], ["f", "more words for it, as its next prompt"], ["t", "take its result; asks first"], ["p", "pause, or let go on"], ["k", "end it; asks first"], ["r", "run again"],
   ["space", "mark it: the keys are for all that are marked"], ["/", "filter"], ["Esc", "clear marks and filter"], ["?", "these keys"],
 ];
 const showHelp = () => dialog((close) => [el("h2", {}, "Keys"), el("table", {}, el("tbody", {}, ...KEYS.map(([key, does]) => el("tr", {}, el("td", {}, el("kbd", {}, key)), el("td", {}, does))))),
@@ -236,6 +263,6 @@ help.addEventListener("click", showHelp);
 const page = () => Math.max(1, Math.floor(innerHeight / 40) - 4);
 keys({
   ArrowDown: () => move(1), ArrowUp: () => move(-1), PageDown: () => move(page()), PageUp: () => move(-page()), Home: () => move(-1e6), End: () => move(1e6),
-  w: nextAsking, a: () => answer(current(), true), d: () => answer(current(), false), s: send, f: () => goOn(current()), t: () => take(current()), p: hold, k: kill, r: retry,
+  w: nextAsking, a: () => answer(current(), true), d: () => answer(current(), false), s: send, n: () => (readOnly ? say("this server only shows", true) : newTask()), f: () => goOn(current()), t: () => take(current()), p: hold, k: kill, r: retry,
   " ": () => { if (current()) { mark(selected, !marked.has(selected)); move(1); } }, "/": () => filter.focus(), Escape: clear, "?": showHelp,
 });
