@@ -207,7 +207,14 @@ def crew(seen: Seen, detail: Callable[[TaskView], str] = lambda _: "") -> Crew:
     rows = [replace(row, place=heading) for heading, some in places.gathered(rows, lambda row: row.view) for row in some]
     runs = places.several(row.view for row in rows)
     sections = tuple(_section(group, rows, seen, runs) for group in Group)
-    return Crew(sections, tuple(facts(seen.gateway, seen.capacity)), tuple(_troubles(seen, {view.id for view in seen.views})))
+    return Crew(
+        sections, (*facts(seen.gateway, seen.capacity), *_unconfined(seen.views)), tuple(_troubles(seen, {view.id for view in seen.views}))
+    )
+
+
+def _unconfined(views: Iterable[TaskView]) -> Iterable[Fact]:
+    if number := text.unconfined(views):
+        yield Fact("sandbox", f"none for {number}", bad=True)
 
 
 def _troubles(seen: Seen, shown: Collection[str]) -> Iterable[str]:

@@ -60,7 +60,7 @@ def _line(key: str, views: list[TaskView], trains: Mapping[str, Train]) -> Line:
     if train is None and len(views) == 1:
         return Line(first, (first.id,))
     words = train.words if train is not None else status.tally(status.counted(views))
-    title = f"gates of {key}" if train is not None else first.run_title or ""
+    title = f"gates of {key}" if train is not None else first.title
     return Line(replace(first, name=key, title=title, reason=""), tuple(view.id for view in views), words)
 
 

@@ -49,6 +49,8 @@ IDS = 28
 """Columns for a task's id where there is room."""
 LINE, TAIL = 2048, 256 * 1024
 """Bytes of the end of a log in which its last line is looked for, and of a stream of JSON what its agent said last."""
+ATTENDED = "terminal"
+"""The kind of agent that a person sits at."""
 TIERS = {
     0: "none (tier 0): it can do all that you can",
     1: "tier 1: it writes its own files only, and sees none of the other agents'; the network is open",
@@ -208,6 +210,11 @@ def more(shown: Iterable[TaskView], counts: Counter[TaskState]) -> str:
 def idle(views: Iterable[TaskView], states: Mapping[str, str]) -> int:
     """How many of them run and have an agent that has nothing to do; `states` as `Waiting.states`."""
     return sum(view.state is TaskState.RUNNING and states.get(view.id) in RESTING for view in views)
+
+
+def unconfined(views: Iterable[TaskView]) -> int:
+    """How many of them work by themselves and without a sandbox."""
+    return sum(view.state is TaskState.RUNNING and view.tier == 0 and view.kind != ATTENDED for view in views)
 
 
 def by_urgency(views: Iterable[TaskView]) -> list[TaskView]:

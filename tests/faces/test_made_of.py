@@ -10,6 +10,7 @@ import pytest
 
 from supervisor.core.states import TaskState
 from supervisor.faces import agent_status, status, tasks_json
+from supervisor.faces.crew import Seen, crew
 from supervisor.ledger.queries import TaskView
 
 
@@ -38,15 +39,16 @@ def test_snapshot_isolation_and_name() -> None:
 @pytest.mark.parametrize(
     ("known", "said"),
     [
-        ({"tier": 0}, "no sandbox"),
-        ({"tier": 0, "kind": "terminal"}, ""),
-        ({"tier": 1}, ""),
-        ({"tier": None}, ""),
-        ({"tier": 0, "state": TaskState.DONE}, ""),
+        ({"tier": 0}, ["none for 1"]),
+        ({"tier": 0, "kind": "terminal"}, []),
+        ({"tier": 1}, []),
+        ({"tier": None}, []),
+        ({"tier": 0, "state": TaskState.DONE}, []),
     ],
 )
-def test_an_agent_that_nobody_watches_and_nothing_confines_is_said_loudly(tmp_path: Path, known: dict[str, Any], said: str) -> None:
-    assert status.detail(view(**known), tmp_path) == said
+def test_an_agent_that_nobody_watches_and_nothing_confines_is_said_loudly(known: dict[str, Any], said: list[str]) -> None:
+    """Once above all, and not in each row."""
+    assert [fact.value for fact in crew(Seen([view(**known)])).facts if fact.name == "sandbox" and fact.bad] == said
 
 
 def test_what_was_assigned_is_said_everywhere() -> None:
@@ -54,13 +56,6 @@ def test_what_was_assigned_is_said_everywhere() -> None:
     assert status.made_of(given) == [("assigned", "kind builtin by config.toml:12")]
     assert tasks_json.task(given)["assigned"] == "kind builtin by config.toml:12" and tasks_json.task(view())["assigned"] is None
     assert "  assigned  kind builtin by config.toml:12" in agent_status.lines(given, agent_status.of(given, {}, None, 1.0), 1.0)
-
-
-def test_it_stands_before_the_last_line(tmp_path: Path) -> None:
-    log = tmp_path / "runs/r/t/1/stdout.log"
-    log.parent.mkdir(parents=True)
-    log.write_text("one\ntwo\n")
-    assert status.detail(view(tier=0), tmp_path) == "no sandbox; two"
 
 
 def test_as_json() -> None:

@@ -22,14 +22,14 @@ def account(measured: Measured) -> dict[str, Any]:
 
 def test_a_living_one(tmp_path: Path) -> None:
     living = view(account={"memory": 412 * MIB, "peak_memory": 700 * MIB, "cpu_s": 80.0}, memory_expected=384 * MIB, tier=0)
-    assert status.detail(living, tmp_path) == "no sandbox; 412.0 MiB"
+    assert status.detail(living, tmp_path) == "", "that is for its own page"
     assert list(usage.facts(living)) == [("memory", "now 412.0 MiB, at most 700.0 MiB, expected 384.0 MiB"), ("processor", "1m20s")]
     warned = view(account={"memory": 412 * MIB, "warning": "it holds 412.0 MiB, 82% of memory_max"})
-    assert status.detail(warned, tmp_path) == "it holds 412.0 MiB, 82% of memory_max; 412.0 MiB"
+    assert status.detail(warned, tmp_path) == "it holds 412.0 MiB, 82% of memory_max"
     log = tmp_path / f"runs/{living.id}/{living.epoch}/gate.log"
     log.parent.mkdir(parents=True)
     log.touch()
-    assert status.detail(living, tmp_path) == "its gate runs; no sandbox; 412.0 MiB"
+    assert status.detail(living, tmp_path) == "its gate runs"
     assert tasks_json.task(living)["account"] == living.account and tasks_json.task(living)["memory_expected"] == 384 * MIB
 
 
