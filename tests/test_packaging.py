@@ -171,6 +171,15 @@ def test_setup_names_a_tool_that_is_too_old(bare: Path, tmp_path: Path) -> None:
     assert not (bare / ".venv").exists()
 
 
+def test_what_tests_need_is_named_where_it_may_not_be_installed(bare: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [bare / "tools" / "setup.sh", "--tests"], env={"PATH": only(tmp_path / "bin", "rm")}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0
+    for package in ("chromium", "bubblewrap", "strace", "gcc"):
+        assert package in done.stderr.partition("some tests are skipped without")[2], done.stderr
+
+
 def test_as_user_passes_the_exit_status_on_and_leaves_nothing() -> None:
     if os.getuid() != 0:
         pytest.skip("only root can become another user")
