@@ -209,7 +209,7 @@ def policy_for(places: Places, tier: Tier, network: bool | Sequence[str], gatewa
     """The policy of one attempt of `tier` FILES or OFFLINE. `exists` says which of the paths that may be missing are there."""
     access, hosts = network_of(tier, network)
     sockets = [dirname(places.agents_socket)] + ([places.gateway_socket] if access is not Network.NONE else [])
-    caches = [path for path in places.caches if not _touches(path, (places.state, places.run_dir, places.common_dir))]
+    caches = [path for path in places.caches if not touches(path, (places.state, places.run_dir, places.common_dir))]
     own_caches = tuple((path, f"{places.attempt}/tmp/.caches{path}") for path in caches)
     own = [f"{places.attempt}/out", f"{places.attempt}/tmp"]
     told = [f"{places.attempt}/{name}" for name in ("prompt.md", "after.json", "mcp.json", "inbox")]
@@ -323,25 +323,26 @@ def _needed(ordered: Iterable[Mount]) -> Iterable[Mount]:
     """Leave out what the mount around it already does; each costs a system call or two at every start. /proc is always a new one."""
     around = [Mount(Act.READ, "/", "/")]
     for mount in ordered:
-        while not _lies_in(mount.path, around[-1].path):
+        while not lies_in(mount.path, around[-1].path):
             around.pop()
         outer = around[-1]
         if mount.act is Act.MASK and outer.source != outer.path:  # hidden, or behind the private /tmp
             continue
         there = outer.source and outer.source.rstrip("/") + mount.path[len(outer.path.rstrip("/")) :]
-        if not _lies_in(mount.path, "/proc") and mount.act is outer.act and mount.source == there:
+        if not lies_in(mount.path, "/proc") and mount.act is outer.act and mount.source == there:
             continue
         around.append(mount)
         yield mount
 
 
-def _lies_in(path: str, above: str) -> bool:
+def lies_in(path: str, above: str) -> bool:
+    """Return whether `path` is `above` or something below it."""
     return above == "/" or path == above or path.startswith(above + "/")
 
 
-def _touches(path: str, others: Iterable[str]) -> bool:
-    """Whether it lies in one of them or holds it: a variable could say so."""
-    return any(_lies_in(path, other) or _lies_in(other, path) for other in others)
+def touches(path: str, others: Iterable[str]) -> bool:
+    """Return whether `path` lies in one of `others` or holds it: a variable could say so."""
+    return any(lies_in(path, other) or lies_in(other, path) for other in others)
 
 
 def _parts(path: str) -> list[str]:

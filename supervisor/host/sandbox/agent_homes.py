@@ -20,6 +20,7 @@ from pathlib import Path
 
 from supervisor.core import agent_homes
 from supervisor.core.errors import NightcrewError
+from supervisor.core.sandbox import lies_in, touches
 from supervisor.host import files, foreign
 
 HOMES = "home"
@@ -65,24 +66,20 @@ class Homes:
         return ""
 
 
-def find(home: Path, env: Mapping[str, str], closed: Collection[str], caches: Collection[str] = ()) -> dict[str, str]:
-    """The directories and files to copy for an agent with that HOME and environment: where each really lies, and its usual path below the
-    home. None that lies in or holds one of `closed`, or holds the home itself: a variable could say so. One that is missing counts only
-    below a directory of `caches`, which the agent can write."""
+def find(home: Path, env: Mapping[str, str], closed: Collection[str], caches: Collection[str] = (), repository: str = "") -> dict[str, str]:
+    """Return the directories and files to copy for an agent with that HOME and environment: where each really lies, and its usual path
+    below the home. None of them lies in or holds one of `closed`, lies in `repository`, or holds the home itself: a variable could say so.
+    A person may keep a whole directory in a repository. One that is missing counts only below `caches`, which the agent can write."""
     found = dict[str, str]()
     at = os.path.realpath(home)
     for path, usual in agent_homes.directories(at, env):
         real = os.path.realpath(path)
         above = os.path.dirname(real)
-        counts = os.path.exists(real) or (usual.startswith(".cache/") and above in caches and _is_apart(above, closed))
-        if counts and _is_apart(real, closed) and not _lies_in(at, real):
+        counts = os.path.exists(real) or (usual.startswith(".cache/") and above in caches)
+        if counts and not touches(real, closed) and not lies_in(at, real) and not (repository and lies_in(real, repository)):
             found.setdefault(real, usual)
-    inner = {real for real in found if any(other != real and _lies_in(real, other) for other in found)}
+    inner = {real for real in found if any(other != real and lies_in(real, other) for other in found)}
     return {real: usual for real, usual in found.items() if real not in inner}
-
-
-def _is_apart(path: str, others: Collection[str]) -> bool:
-    return not any(_lies_in(path, other) or _lies_in(other, path) for other in others)
 
 
 def prepare(attempt: Path, found: Mapping[str, str], *, gives_back: bool) -> Homes:
@@ -333,7 +330,3 @@ def _entries(path: str) -> list[os.DirEntry[str]]:
             return sorted(found, key=lambda entry: entry.name)
     except OSError:
         return []
-
-
-def _lies_in(path: str, above: str) -> bool:
-    return above == "/" or path == above or path.startswith(f"{above}/")

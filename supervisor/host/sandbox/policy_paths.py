@@ -74,10 +74,10 @@ def _leads_through(path: str, places: Collection[str]) -> bool:
 def with_home(places: Places, attempt: Path, agent_home: Path, env: Mapping[str, str], tier: Tier, network: bool | Sequence[str]) -> Places:
     """With the caches that an agent with that HOME and environment finds, and its copies of what command lines keep in the home, which are
     made. Raises HostError when they cannot be made."""
-    closed = (places.state, places.run_dir, places.common_dir, *places.doors_out)
-    found = agent_homes.find(agent_home, env, closed)
-    shared = caches(agent_home, env, found)
-    found = agent_homes.find(agent_home, env, closed, shared)
+    closed = (places.state, places.run_dir, *places.doors_out)
+    shared = caches(agent_home, env, agent_homes.find(agent_home, env, closed, (), places.common_dir))
+    bound = [path for path in shared if not sandbox.touches(path, (places.state, places.run_dir, places.common_dir))]
+    found = agent_homes.find(agent_home, env, closed, bound, places.common_dir)
     access, hosts = sandbox.network_of(tier, network)
     try:
         made = agent_homes.prepare(attempt, found, gives_back=access is Network.HOST or bool(hosts))

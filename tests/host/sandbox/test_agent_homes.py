@@ -288,6 +288,14 @@ def test_what_was_copied_goes_and_what_an_agent_made_itself_stays(person: Person
     agent_homes.forget(person.top)  # has none
 
 
+def test_a_home_of_a_command_line_may_be_a_repository_and_not_lie_in_one(person: Person) -> None:
+    real = str(person.has(".claude/.git/config", "x").resolve().parent.parent)
+    assert agent_homes.find(person.home, {}, (), (), f"{real}/.git") == {real: ".claude"}
+    inside = {"CODEX_HOME": f"{real}/.git", "CLAUDE_CONFIG_DIR": f"{real}/.git/x"}
+    assert agent_homes.find(person.home, inside, (), (), f"{real}/.git") == {real: ".claude"}
+    assert os.listdir(person.own(person.attempt("a"), ".claude")) == [], "its repository is the attempt's own"
+
+
 @pytest.mark.in_turns
 @pytest.mark.parametrize("tier", [Tier.FILES, Tier.OFFLINE], ids=str)
 @pytest.mark.parametrize("executor", Executor, ids=str)
