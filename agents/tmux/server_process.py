@@ -31,7 +31,9 @@ _LEAVE = "#{?#{m/r:^(tmux|screen),#{client_termtype}#{client_termname}},Ctrl-b C
 
 _SETTINGS = (
     ("-s", "exit-empty", "off"),  # the server outlives its last session
-    ("-s", "set-clipboard", "off"),  # an agent cannot write the user's clipboard (OSC 52)
+    ("-s", "set-clipboard", "external"),  # what a person copies here reaches their clipboard; an agent's OSC 52 does not
+    ("-s", "extended-keys", "on"),  # Shift+Enter and the like reach an agent that asks for them
+    ("-s", "terminal-features[100]", "xterm*:extkeys"),  # and the terminal is asked to tell them apart
     ("-s", "escape-time", "10"),  # ms; at the default of 500 Escape feels broken in agents' screens
     ("-g", "update-environment", ""),  # nothing of an attaching terminal's environment enters a session
     ("-g", "set-titles", "off"),  # an agent cannot name the user's terminal window

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import os
+import pty
 import shlex
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -125,6 +129,60 @@ def test_attach_is_not_refused_for_the_terminal_of_an_ended_pane(
     wait_until(lambda: attached(ask_tmux) == [live.session_id], "the nested client")
 
 
-@pytest.mark.parametrize("environ", [{}, {"TMUX": ""}, {"TMUX": "/nowhere/default,12,0"}, {"TMUX": "odd"}])
+class Screen:
+    """A person's terminal: what it was sent, and the keys that are pressed in it."""
+
+    def __init__(self, argv: list[str], term: str) -> None:
+        self.text = b""
+        pid, self._master = pty.fork()
+        if pid == 0:
+            os.execvpe(argv[0], argv, {"PATH": os.environ["PATH"], "TERM": term, "LANG": "C.UTF-8"})  # noqa: S606 - no shell is the point
+        self._pid = pid
+        os.set_blocking(self._master, False)
+
+    def sees(self, word: bytes) -> bool:
+        with contextlib.suppress(BlockingIOError, OSError):
+            self.text += os.read(self._master, 65536)
+        return word in self.text
+
+    def press(self, keys: bytes) -> None:
+        os.write(self._master, keys)
+
+    def close(self) -> None:
+        os.kill(self._pid, signal.SIGKILL)
+        os.waitpid(self._pid, 0)
+        os.close(self._master)
+
+
+@pytest.mark.parametrize("term", ["xterm-ghostty-unknown", "dumb", "no/such", "", "xterm-256color"])
+def test_attach_draws_on_a_terminal_that_this_machine_does_not_know(tmux: Tmux, tmp_path: Path, wait_until: WaitUntil, term: str) -> None:
+    shell = tmux.spawn("shell", ["sh", "-c", "echo it is shown; exec sleep 600"], tmp_path, {})
+    screen = Screen(tmux.attach_argv(shell.session_id, {"TERM": term}), term)
+    try:
+        wait_until(lambda: screen.sees(b"it is shown"), "the pane")
+    finally:
+        screen.close()
+
+
+def test_shift_enter_reaches_an_agent_and_a_copy_the_clipboard_of_the_person(
+    tmux: Tmux, ask_tmux: AskTmux, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    out = tmp_path / "typed"
+    script = 'stty raw -echo; printf "\\033[>4;1mready"; exec cat > "$1"'
+    pane = tmux.spawn("reader", ["sh", "-c", script, "sh", str(out)], tmp_path, {})
+    wait_until(lambda: tmux.capture(pane.pane_id) == "ready", "the reader")
+    screen = Screen(tmux.attach_argv(pane.session_id, {"TERM": "xterm-256color"}), "xterm-256color")
+    try:
+        wait_until(lambda: screen.sees(b"\x1b[>4;"), "the terminal to be asked to tell keys apart")
+        screen.press(b"\x1b[27;2;13~")
+        wait_until(lambda: typed(out) in (b"\x1b[13;2u", b"\x1b[27;2;13~"), "the key, as this tmux writes it")
+        ask_tmux("set-buffer", "-w", "taken along")
+        wait_until(lambda: screen.sees(b"\x1b]52;") and screen.sees(base64.b64encode(b"taken along")), "the clipboard")
+    finally:
+        screen.close()
+
+
+@pytest.mark.parametrize("environ", [{"TMUX": ""}, {"TMUX": "/nowhere/default,12,0"}, {"TMUX": "odd"}])
 def test_attach_from_outside(tmux: Tmux, socket: Path, environ: dict[str, str]) -> None:
+    environ = {**environ, "TERM": "screen-256color"}
     assert tmux.attach_argv("$3", environ) == [*("env", "-u", "TMUX", "tmux", "-u", "-S", os.fspath(socket), "attach-session", "-t", "$3")]

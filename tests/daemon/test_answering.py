@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from supervisor.core.errors import Refused
+from supervisor.core.sandbox import Tier
 from supervisor.daemon import protocol
 from supervisor.host import files
+from supervisor.host.sandbox import probing
 from tests.daemon.test_sending import Agent
 from tests.daemon.test_sending_claude import CLAUDE
 from tests.gateway.clients.kit import ClaudeCode
@@ -67,7 +69,10 @@ def test_a_question_that_nobody_saw_is_not_answered(house: House) -> None:
 
 
 @pytest.mark.skipif(not CLAUDE.exists(), reason="make clients installs it")
-def test_the_real_claude_code_is_allowed_what_it_asks(house: House, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("word", "tier"), [("yes", 0), ("no", 0), ("no", 1)])
+def test_the_real_claude_code_hears_the_answer_and_goes_on(house: House, tmp_path: Path, word: str, tier: int) -> None:
+    if tier and Tier(tier) not in probing.known().tiers:
+        pytest.skip("this host cannot")
     home = files.private_dir(tmp_path / "claude")
     trusted = {str(house.repo): {"hasTrustDialogAccepted": True}}
     (home / ".claude.json").write_text(json.dumps({"hasCompletedOnboarding": True, "theme": "dark", "projects": trusted}))
@@ -77,14 +82,24 @@ def test_the_real_claude_code_is_allowed_what_it_asks(house: House, tmp_path: Pa
     know_prices(house.home)
     made = tmp_path / "made.txt"
     with Simulator() as sim:
-        house.config.write_text(f"sandbox = 0\n[limits]\ndisk_free_min = 0\n{upstream(house.home, sim.url)}")
+        house.config.write_text(f"sandbox = {tier}\n[limits]\ndisk_free_min = 0\n{upstream(house.home, sim.url)}")
         sim.faults(tool="Write", tool_input={"file_path": str(made), "content": "x"}, times=1)
         house.start_daemon()
         plan = "[[tasks]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items())
         house.run("run", "-d", house.plan(plan), env={"PATH": f"{CLAUDE.parent}:{os.environ['PATH']}"})
         wait_until(lambda: _asks(house), "the question", 120)
-        house.ok("answer", "agent", "yes")
-        wait_until(made.exists, "what it was allowed")
+        house.ok("answer", "agent", word)
+        if word == "yes":
+            wait_until(made.exists, "what it was allowed")
+            return
+        wait_until(lambda: not _asks(house), "nobody to be asked any more", 30)
+        house.ok("send", "agent", "do something else")
+        wait_until(lambda: _deliveries(house) == ["confirmed"], "the text to be taken", 120)
+    assert not made.exists()
+
+
+def _deliveries(house: House) -> list[str]:
+    return [one["state"] for one in json.loads(house.ok("status", "agent", "--json"))["deliveries"]]
 
 
 def _asks(house: House) -> bool:
