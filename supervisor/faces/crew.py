@@ -18,6 +18,7 @@ from supervisor.core.states import FINAL, TaskState
 from supervisor.faces import places
 from supervisor.faces import status as text
 from supervisor.faces.figures import money, percent, short, span
+from supervisor.faces.gateway import nearest_limit
 from supervisor.faces.status import NOTHING_WAITS, Waiting
 from supervisor.ledger.queries import TaskView
 
@@ -327,13 +328,10 @@ def _takes(view: TaskView, waits: Waiting) -> str:
 
 # The heading --------------------------------------------------------------------------------------------------------------------------
 
-_TOKENS = ("tokens", "input", "output")
-"""Dimensions of a limit that count tokens, the widest first."""
-
 
 def facts(gateway: Shape | None, capacity: Shape | None) -> Iterable[Fact]:
-    """Tokens a minute against the limit, breaker and forecast, cost against the cap, queue delay, slots, cores and memory; what
-    nobody knows is left out."""
+    """Tokens a minute of all agents, and the nearest limit as `gateway status` has it; breaker and forecast, cost against the cap, queue
+    delay, slots, cores and memory. What nobody knows is left out."""
     if gateway is not None and gateway["running"]:
         yield _tokens(gateway)
         yield _breaker(gateway)
@@ -349,20 +347,14 @@ def facts(gateway: Shape | None, capacity: Shape | None) -> Iterable[Fact]:
         yield from _machine(capacity)
 
 
-def _limiting(gateway: Shape) -> Shape | None:
-    """The limit of tokens that is nearest to its end."""
-    found = [one for pool in gateway["pools"] for one in pool["dimensions"] if one["name"] in _TOKENS and one["limit_per_minute"]]
-    return max(found, key=lambda one: one["saturation"] or 0.0, default=None)
-
-
 def _tokens(gateway: Shape) -> Fact:
-    used, most = sum(agent["used_tpm"] or 0.0 for agent in gateway["agents"]), _limiting(gateway)
+    used, most = sum(agent["used_tpm"] or 0.0 for agent in gateway["agents"]), nearest_limit(gateway)
     if most is None:
         return Fact("tok/min", short(used))
-    parts = [f"{short(used)}/{short(most['limit_per_minute'])}"]
+    parts = [short(used), f"{most['name']} {percent(most['saturation'])} of {short(most['limit_per_minute'])}"]
     parts += [f"{short(most['reserved'])} reserved"] if most["reserved"] >= 1 else []
     parts += [f"{short(most['outside_per_minute'])} outside"] if most["outside_per_minute"] >= 1 else []
-    return Fact("tok/min", " ".join(parts), bad=(most["saturation"] or 0.0) >= 1)
+    return Fact("tok/min", ", ".join(parts), bad=(most["saturation"] or 0.0) >= 1)
 
 
 def _breaker(gateway: Shape) -> Fact:

@@ -17,6 +17,8 @@ from supervisor.faces.status import age, columns, cut
 
 _NARROW = 100
 """Columns of a terminal below which names have less room."""
+_TOKENS = ("tokens", "input", "output")
+"""Dimensions of a limit that count tokens."""
 _COLORS = {"closed": "32", "half-open": "33", "OPEN": "31"}
 
 Shape = Mapping[str, Any]
@@ -233,19 +235,31 @@ def _padded(cell: str, width: int, *, left: bool) -> str:
     return cell + room if left else room + cell
 
 
-def _pools(shape: Shape, width: int) -> Iterator[str]:
-    """The pools that matter now: those of accounts that the settings still name, unless nothing came of them in the window."""
-    waited_for = {lane["lane"] for lane in shape["lanes"] if lane["queued"]}
+def in_use(shape: Shape) -> list[Shape]:
+    """Return the pools that matter now: those of accounts that the settings still name, unless nothing came of them in the window."""
     accounts = shape.get("accounts")
-    shown, quiet = [], 0
+    found = []
     for pool in shape["pools"]:
-        busy = bool(pool["in_flight"] or pool["lane"] in waited_for)
         gone = accounts is not None and pool["account"] not in accounts
-        idle = gone or (pool["breaker"] == "closed" and pool["opens_in_s"] is None and pool["figures"] is None and not busy)
-        if idle and not pool["in_flight"]:
-            quiet += 1
-        else:
-            shown += list(_pool(pool, width, busy=busy))
+        quiet = pool["breaker"] == "closed" and pool["opens_in_s"] is None and pool["figures"] is None and not _is_busy(shape, pool)
+        if pool["in_flight"] or not (gone or quiet):
+            found.append(pool)
+    return found
+
+
+def nearest_limit(shape: Shape) -> Shape | None:
+    """Return the limit of tokens that is nearest to its end, of the pools in use; None if none is known."""
+    found = [one for pool in in_use(shape) for one in pool["dimensions"] if one["name"] in _TOKENS and one["limit_per_minute"]]
+    return max(found, key=lambda one: one["saturation"] or 0.0, default=None)
+
+
+def _is_busy(shape: Shape, pool: Shape) -> bool:
+    return bool(pool["in_flight"]) or any(lane["queued"] and lane["lane"] == pool["lane"] for lane in shape["lanes"])
+
+
+def _pools(shape: Shape, width: int) -> Iterator[str]:
+    pools = in_use(shape)
+    shown, quiet = [line for pool in pools for line in _pool(pool, width, busy=_is_busy(shape, pool))], len(shape["pools"]) - len(pools)
     if shown:
         yield ""
         yield from shown

@@ -11,6 +11,7 @@ from typing import Any
 from supervisor.core.admission import Decision, Verdict
 from supervisor.core.states import TaskState
 from supervisor.faces import crew, status
+from supervisor.faces import gateway as face
 from supervisor.faces.crew import Group, Seen
 from supervisor.faces.places import Train
 from supervisor.faces.status import Waiting
@@ -127,12 +128,13 @@ def test_totals_count_what_is_not_shown() -> None:
 
 def pool(**more: Any) -> dict[str, Any]:
     one = {"name": "input", "limit_per_minute": 80_000.0, "reserved": 8000.0, "outside_per_minute": 2000.0, "saturation": 0.5}
-    return {"breaker": "closed", "breaker_why": "", "opens_in_s": None, "exhausted_in_s": None, "dimensions": [one], **more}
+    shape = {"key": "sim/anthropic/opus-4", "account": "sim", "lane": "anthropic/opus-4", "in_flight": 1, "figures": None, "windows": []}
+    return {**shape, "breaker": "closed", "breaker_why": "", "opens_in_s": None, "exhausted_in_s": None, "dimensions": [one], **more}
 
 
 def gateway(*pools: dict[str, Any]) -> dict[str, Any]:
     figures = {"unpriced": 0, "known_usd": 1.5, "window_s": 300.0}
-    lanes = [{"queued": 3, "delay_s": 12.0}]
+    lanes = [{"lane": "anthropic/opus-4", "queued": 3, "delay_s": 12.0}]
     return {"running": True, "agents": [{"used_tpm": 61_000.0}], "pools": list(pools), "lanes": lanes, "figures": figures}
 
 
@@ -142,13 +144,21 @@ def facts(*pools: dict[str, Any], **more: Any) -> dict[str, str]:
 
 def test_the_figures_above_say_the_limit_the_breaker_and_the_cost() -> None:
     assert facts(pool()) == {
-        "tok/min": "61k/80k 8.0k reserved 2.0k outside", "breaker": "closed", "queue": "12s, 3 wait", "cost": "$1.50/5m00s",
+        "tok/min": "61k, input 50% of 80k, 8.0k reserved, 2.0k outside", "breaker": "closed", "queue": "12s, 3 wait", "cost": "$1.50/5m00s",
     }  # fmt: skip
     assert facts(pool(exhausted_in_s=5.0))["breaker"] == "! closed, empty in 5.0s"
     open_one = pool(breaker="open", breaker_why="rate limited\x1b[2J", opens_in_s=90.0)
     assert facts(pool(), open_one)["breaker"] == "! OPEN rate limited\\x1b[2J, again in 1m30s"
     assert facts(pool(), tonight_usd=35.0, caps={"cost_per_night": 40.0})["cost"] == "! $35.00 of $40.00"
     assert facts()["tok/min"] == "61k", "no limit is known"
+    idle = {"name": "output", "limit_per_minute": 16_000.0, "reserved": 0.0, "outside_per_minute": 0.0, "saturation": 0.9}
+    nobodys = pool(in_flight=0, lane="anthropic/haiku-4", dimensions=[idle])
+    gone = pool(account="old", in_flight=0, dimensions=[idle])
+    seen = {**gateway(nobodys, gone, pool()), "accounts": ["sim"]}
+    said = {fact.name: fact.value for fact in crew.facts(seen, None)}["tok/min"]
+    assert said.startswith("61k, input 50% of 80k"), "a limit that nothing uses is not the one that counts"
+    status = "\n".join(face._pools(seen, 200))
+    assert "input" in status and "50%" in status and "90%" not in status, "the same number"
     assert [fact.name for fact in crew.facts({**gateway(), "running": False, "why": "gone"}, None)] == ["gateway", "cost"]
 
 
