@@ -178,14 +178,14 @@ class BatchKeeper:
             missing += took is None
             took = took or each
             usage += took
-            price = self._context.prices.cost(kept.row.model, took)
-            cost = cost + price * BATCH_PART if price is not None else float("nan")
+            price, times = self._context.prices.cost(kept.row.model, took), result.times if result is not None else 1.0
+            cost += price * times * BATCH_PART if price is not None and times is not None else float("nan")
         return usage, None if cost != cost else cost, missing
 
     async def _lines(self, kept: Kept) -> AsyncIterator[bytes]:
         async with self.reply(kept.row.upstream, _of(Endpoint.BATCH_RESULTS, f"{PATH}/{kept.id}/results")) as reply:
-            if reply.status != 200:
-                raise Lost(f"its results: {reply.status}")
+            if reply.status != 200 or reply.unreadable:
+                raise Lost(f"its results: {reply.unreadable or reply.status}")
             rest = b""
             while piece := await reply.chunk():
                 *whole, rest = (rest + piece).split(b"\n")

@@ -147,7 +147,7 @@ class Batches:
         """What it can take at most: of each request its bytes, and what it allows as output."""
         each = [bound_of(_asked(asked.model, one.max_tokens), one.size, capped=call.capped) for one in asked.requests]
         prices = [self._context.prices.bound(asked.model, one.input, one.output) for one in each]
-        usd = None if None in prices else BATCH_PART * sum(filter(None, prices))
+        usd = None if None in prices else BATCH_PART * asked.times * sum(filter(None, prices))
         bound = Usage(sum(one.input for one in each), sum(one.output for one in each))
         owner = next(one.owner for one in self._context.settings.upstreams if one.name == upstream)
         return OpenRow(

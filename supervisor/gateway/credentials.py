@@ -17,8 +17,9 @@ _NOT_SENT = (
     wire.CLIENT_AUTH_HEADERS
     | wire.HOP_BY_HOP
     | {"host", "content-length", "accept-encoding", "expect", "forwarded", "x-goog-fieldmask", "x-http-method-override"}
+    | {"x-vertex-ai-llm-request-type", "x-vertex-ai-llm-shared-request-type"}
 )
-"""The last two would hide the usage from us, and change what the request does."""
+"""The last four would hide the usage from us, change what the request does, and change its price."""
 _OF_THE_KEY = frozenset({"openai-organization", "openai-project", "x-goog-user-project"})
 """Who pays: not the client's choice while the key is the user's."""
 

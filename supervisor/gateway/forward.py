@@ -70,6 +70,9 @@ async def forward(context: RequestContext, call: ProxiedRequest) -> web.StreamRe
             "a tool of the provider's); send its text"
         )
         return _turned_away(context, call, TurnAway(call.ticket, 402, why))
+    if call.capped and (word := wire.tiers.dear(call.asked.api, dict(call.asked.price_words))):
+        why = f"a cap on cost or tokens cannot be kept for a request with {word}, whose price is not known; leave that out"
+        return _turned_away(context, call, TurnAway(call.ticket, 402, why))
     bound_usd, other = _bound_usd(context, call), call.by_fallback()
     other_usd = None if other is None else _bound_usd(context, other)
     fallback = None if other is None else Fallback(other.lane, other.model, other.way.upstreams, other_usd)
@@ -86,7 +89,9 @@ async def forward(context: RequestContext, call: ProxiedRequest) -> web.StreamRe
 
 def _bound_usd(context: RequestContext, call: ProxiedRequest) -> float | None:
     """The most that it can cost; None when nobody knows."""
-    return None if call.asked.stored_input else context.prices.bound(call.model, call.bound.input, call.bound.output)
+    times = wire.tiers.factor(call.asked.api, dict(call.asked.price_words))
+    most = context.prices.bound(call.model, call.bound.input, call.bound.output)
+    return None if call.asked.stored_input or times is None or most is None else most * times
 
 
 def own_answer(call: ProxiedRequest, status: int, why: str, retry_after_s: int | None = None) -> web.Response:
@@ -190,8 +195,8 @@ class Sending:
     async def _answered(self, reply: Reply, upstream: Upstream) -> web.StreamResponse:
         self.status = reply.status
         headers = reply.lower()
-        if why := no_answer(upstream.name, reply.status):
-            self._end(End.REJECTED)
+        if why := no_answer(upstream.name, reply):
+            self._end(End.CUT if reply.unreadable else End.REJECTED)
             return own_answer(self.call, 502, why)
         if reply.status >= 400:
             return await self._failed(reply, headers, upstream)
@@ -360,8 +365,10 @@ class Sending:
         call, now, answer = self.call, self.context.clock.monotonic(), self.answer
         seen = answer.output_so_far_bytes if answer is not None else 0
         usage = told or replace(self.send.expected, output=min(max(seen // BYTES_PER_TOKEN, least_output), call.bound.output))
-        cost = self.context.prices.cost(call.model, usage) if usage.total else 0.0
+        cost = self._cost(usage) if usage.total else 0.0
         counted = self._counted(end, told)
+        if counted is None and cost is None:
+            counted = self.bound_usd  # the provider says a tier that nobody asked for, and whose price is not known
         row = SettledRow(
             end=end,
             usage=usage,
@@ -381,19 +388,30 @@ class Sending:
             self.context.account.settle(self.row, row)
         return usage, cost if counted is None else counted
 
+    def _cost(self, usage: Usage) -> float | None:
+        """US dollars, by the tier that the answer or the request says; None if the price is not known."""
+        asked, found = self.call.asked, self.context.upstream(self.send.upstream)
+        words = dict(asked.price_words) if self.answer is None else self.answer.price_words
+        times = wire.tiers.factor(asked.api, words, found[0].url if found is not None else "")
+        cost = self.context.prices.cost(self.call.model, usage)
+        return None if times is None or cost is None else cost * times
+
     def _counted(self, end: str, told: Usage | None) -> float | None:
         """What counts below the caps on dollars when the client hung up: the most that the answer can have become, since it may be billed
         whole, and what is expected of it is what the agent's other answers were like. None: what it costs."""
         is_over = self.answer is not None and self.answer.final
         if end != End.CLIENT_GONE or is_over or self.bound_usd is None or (self.status or 0) >= 400:
             return None
-        whole = None if told is None else self.context.prices.cost(self.call.model, replace(told, output=self.call.bound.output))
+        whole = None if told is None else self._cost(replace(told, output=self.call.bound.output))
         return self.bound_usd if whole is None else min(whole, self.bound_usd)
 
 
-def no_answer(name: str, status: int) -> str:
-    """Why an answer with this status is not passed on; empty: it is. A change of protocol (101) was not asked for. Followed, a redirect
-    could take the key elsewhere; passed on, it could take the client there."""
+def no_answer(name: str, reply: Reply) -> str:
+    """Why an answer is not passed on; empty: it is. A change of protocol (101) was not asked for. Followed, a redirect could take the key
+    elsewhere; passed on, it could take the client there. What cannot be decoded may hold our key; an error is passed on without it."""
+    status = reply.status
     if status < 200:
         return f"the upstream {name} answered {status}, which nobody asked for: its url in the settings is not that of the API"
+    if reply.unreadable and status < 300:
+        return f"the upstream {name} answered in a content encoding that {reply.unreadable}"
     return f"the upstream {name} redirects elsewhere: its url in the settings is not that of the API" if 300 <= status < 400 else ""

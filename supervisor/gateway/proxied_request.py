@@ -14,7 +14,7 @@ from supervisor.core.gateway.models import model_class
 from supervisor.core.gateway.types import Agent, Api, LaneKey, Usage
 from supervisor.gateway import wire
 from supervisor.gateway.routing import Way
-from supervisor.gateway.wire import Asked, Recognised
+from supervisor.gateway.wire import Asked, Endpoint, Recognised
 
 _OUTPUT_MAX = {Api.ANTHROPIC: 128_000, Api.OPENAI: 128_000, Api.GEMINI: 65_536}
 """Tokens: the most that the providers' models put out in one answer; the bound of a request that names none."""
@@ -65,7 +65,7 @@ class ProxiedRequest(NamedTuple):
             model=self.model,
             upstreams=self.way.upstreams,
             body_bytes=len(self.body),
-            max_tokens=self.asked.max_tokens,
+            max_tokens=0 if self.asked.endpoint is Endpoint.EMBEDDINGS else self.asked.max_tokens,
             body_key=f"{self.agent.name}:{self.body_key}",
             session=self.asked.session,
             bound_usd=bound_usd,
@@ -82,7 +82,7 @@ def lane_of(asked: Asked, chosen: Way) -> LaneKey:
 def bound_of(asked: Asked, size: int, *, capped: bool) -> Usage:
     """The most that a request of `size` bytes can take. `capped`: a cap on what it may take in all holds for it."""
     bytes_per_token = _CAPPED_BYTES_PER_TOKEN if capped else BYTES_PER_TOKEN
-    output = asked.max_tokens or _OUTPUT_MAX[asked.api] * asked.choices
+    output = 0 if asked.endpoint is Endpoint.EMBEDDINGS else asked.max_tokens or _OUTPUT_MAX[asked.api] * asked.choices
     return Usage(input=size // bytes_per_token + 1, output=output)
 
 

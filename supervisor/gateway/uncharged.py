@@ -80,7 +80,7 @@ async def _ask(context: RequestContext, call: ProxiedRequest, name: str, again: 
 
 
 async def _answered(call: ProxiedRequest, reply: Reply, upstream: Upstream, again: int) -> web.StreamResponse | _Failed:
-    if why := no_answer(upstream.name, reply.status):
+    if why := no_answer(upstream.name, reply):
         return _Failed(502, why, lasts=True)
     own_login, begun = upstream.key.kind == "client", b""
     try:

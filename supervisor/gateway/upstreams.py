@@ -80,7 +80,8 @@ class Outgoing:
 
 
 class Reply:
-    """An upstream's answer, read piece by piece, without our key and without headers that no client could take (see `wire.scrub`).
+    """An upstream's answer, read piece by piece, without our key, without headers that no client could take (see `wire.scrub`), and
+    decoded of a Content-Encoding.
 
     Leaving it before the answer's end closes the connection, which is how a provider learns that nobody listens.
     """
@@ -101,6 +102,16 @@ class Reply:
         self.reason = wire.reason(head.reason, key)
         """None: the one that the standard has for the status."""
         self.headers: Mapping[str, str] = wire.passable(head.headers, key)
+        self.unreadable = ""
+        """Why its body cannot be decoded; it then reads as empty."""
+        self._decoder: wire.Decoder | None = None
+        if encodings := head.headers.getall("Content-Encoding", ()):
+            try:
+                self._decoder = wire.decoder(",".join(encodings), _PIECE_MAX)
+            except wire.BadEncoding as error:
+                self.unreadable = str(error)
+            left_out = ("content-encoding", "content-length") if self._decoder or self.unreadable else ("content-encoding",)
+            self.headers = CIMultiDict((name, text) for name, text in self.headers.items() if name.lower() not in left_out)
 
     def __enter__(self) -> Self:
         return self
@@ -114,7 +125,7 @@ class Reply:
     @property
     def is_whole(self) -> bool:
         """All of it has been read."""
-        return self._body.at_eof()
+        return self._body.at_eof() and (self._decoder is None or self._decoder.is_done)
 
     def lower(self) -> dict[str, str]:
         """The headers with lower-case names; of one that came twice, the last."""
@@ -130,9 +141,32 @@ class Reply:
         return self._filter.finish()
 
     async def _piece(self) -> bytes:
+        """The next bytes, decoded; empty at the end. Raises Cut."""
+        if self.unreadable:
+            return b""
+        if self._decoder is None:
+            return await self._read()
+        await self._paused()
+        try:
+            while not (decoded := self._decoder.take()):
+                if not (came := await self._read()):
+                    break
+                self._decoder.give(came)
+        except wire.BadEncoding as error:
+            raise Cut(f"its body is not encoded as it says: {error}") from None
+        if not decoded and not self._decoder.is_done:
+            raise Cut("it broke off before its end")
+        self._more = len(decoded) == _PIECE_MAX
+        return decoded
+
+    async def _paused(self) -> None:
         if self._more:
+            self._more = False
             async with self._pause:
                 await asyncio.sleep(_PAUSE_S)
+
+    async def _read(self) -> bytes:
+        await self._paused()
         try:
             piece = await self._body.read(_PIECE_MAX)
         except aiohttp.SocketTimeoutError:

@@ -9,14 +9,18 @@ usages      what the providers say was used, cleaned and brought to one form
 answer      one response, read beside the stream
 headers     rate limits, waiting, the headers that carry keys
 refusals    why an upstream did not serve
+encodings   the Content-Encoding of an answer, undone
+tiers       words of a request that change its price
 scrub       our key and what no client could read, taken out of an answer
 errors      our own answers, in each API's shape
 """
 
+from supervisor.gateway.wire import tiers
 from supervisor.gateway.wire.addresses import recognise, target, upgrade_refused
 from supervisor.gateway.wire.answer import Answer
 from supervisor.gateway.wire.asked import Asked, BadRequest, Endpoint, Recognised
 from supervisor.gateway.wire.batches import BatchAsked, BatchResult, read_batch, read_result
+from supervisor.gateway.wire.encodings import BadEncoding, Decoder, decoder
 from supervisor.gateway.wire.errors import error
 from supervisor.gateway.wire.headers import CLIENT_AUTH_HEADERS, HOP_BY_HOP, auth_headers, observed
 from supervisor.gateway.wire.reading import read, sent_body
@@ -28,13 +32,16 @@ __all__ = [
     "HOP_BY_HOP",
     "Answer",
     "Asked",
+    "BadEncoding",
     "BadRequest",
     "BatchAsked",
     "BatchResult",
+    "Decoder",
     "Endpoint",
     "KeyFilter",
     "Recognised",
     "auth_headers",
+    "decoder",
     "error",
     "failure",
     "observed",
@@ -47,5 +54,6 @@ __all__ = [
     "refusal",
     "sent_body",
     "target",
+    "tiers",
     "upgrade_refused",
 ]

@@ -21,10 +21,17 @@ _EXACT: Mapping[tuple[str, str], tuple[Endpoint, Api | None, str]] = {
     ("GET", "/v1/models"): (Endpoint.MODELS, None, "/v1/models"),
     ("POST", "/v1/chat/completions"): (Endpoint.CHAT, Api.OPENAI, "/v1/chat/completions"),
     ("POST", "/v1/responses"): (Endpoint.RESPONSES, Api.OPENAI, "/v1/responses"),
+    ("POST", "/v1/responses/compact"): (Endpoint.COMPACT, Api.OPENAI, "/v1/responses/compact"),
+    ("POST", "/v1/responses/input_tokens"): (Endpoint.COUNT_TOKENS, Api.OPENAI, "/v1/responses/input_tokens"),
+    ("POST", "/v1/embeddings"): (Endpoint.EMBEDDINGS, Api.OPENAI, "/v1/embeddings"),
+    ("GET", "/v1beta/models"): (Endpoint.MODELS, Api.GEMINI, "/v1beta/models"),
     # A base URL without its version, as some OpenAI clients are given it.
     ("GET", "/models"): (Endpoint.MODELS, Api.OPENAI, "/v1/models"),
     ("POST", "/chat/completions"): (Endpoint.CHAT, Api.OPENAI, "/v1/chat/completions"),
     ("POST", "/responses"): (Endpoint.RESPONSES, Api.OPENAI, "/v1/responses"),
+    ("POST", "/responses/compact"): (Endpoint.COMPACT, Api.OPENAI, "/v1/responses/compact"),
+    ("POST", "/responses/input_tokens"): (Endpoint.COUNT_TOKENS, Api.OPENAI, "/v1/responses/input_tokens"),
+    ("POST", "/embeddings"): (Endpoint.EMBEDDINGS, Api.OPENAI, "/v1/embeddings"),
 }
 _ACTIONS: Mapping[str, Endpoint] = {
     "generateContent": Endpoint.GENERATE,
@@ -36,6 +43,8 @@ _SENT = re.compile(r"beta=true|alt=sse|api-version=[0-9A-Za-z.-]{1,40}|limit=\d{
 
 _TOKEN = re.compile(r"/a/([A-Za-z0-9_.~-]{1,512})")
 _GEMINI = re.compile(r"/v1beta/models/([A-Za-z0-9][A-Za-z0-9._-]{0,199}):([A-Za-z]+)")
+_MODEL = re.compile(r"(/v1|/v1beta)?/models/((?:[A-Za-z0-9_][A-Za-z0-9._-]{0,99}/){0,2}[A-Za-z0-9_][A-Za-z0-9._:-]{0,199})")
+"""One model: some servers have names such as `openai/gpt-5`."""
 _BATCH = re.compile(r"/v1/messages/batches/([A-Za-z0-9_-]{1,128})(|/results|/cancel)")
 _BATCH_VERBS: Mapping[tuple[str, str], Endpoint] = {
     ("GET", ""): Endpoint.BATCH,
@@ -64,6 +73,9 @@ def recognise(method: str, raw_path: str) -> Recognised | None:
         return Recognised(endpoint, api, upstream_path, sent, token)
     if (batch := _BATCH.fullmatch(path)) and (endpoint := _BATCH_VERBS.get((method, batch[2]))):  # type: ignore[assignment]  # None: the next rule
         return Recognised(endpoint, Api.ANTHROPIC, path, sent, token, batch=batch[1])
+    if method == "GET" and (one := _MODEL.fullmatch(path)):
+        api = {None: Api.OPENAI, "/v1": None, "/v1beta": Api.GEMINI}[one[1]]
+        return Recognised(Endpoint.MODELS, api, f"{one[1] or '/v1'}/models/{one[2]}", sent, token)
     if method == "POST" and (named := _GEMINI.fullmatch(path)) and (action := _ACTIONS.get(named[2])):
         keys = [key[1] for key in map(_KEY.fullmatch, parameters) if key]
         return Recognised(action, Api.GEMINI, path, sent, token or (keys[0] if keys else ""), named[1])

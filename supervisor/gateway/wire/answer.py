@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from supervisor.core.gateway.types import Usage
@@ -30,6 +30,8 @@ _TEXT = {
     Endpoint.MESSAGES: re.compile(rb'"(?:text|thinking|partial_json)' + _STRING),
     Endpoint.CHAT: re.compile(rb'"(?:content|reasoning_content|reasoning|refusal|arguments)' + _STRING),
     Endpoint.RESPONSES: re.compile(rb'"delta' + _STRING),
+    Endpoint.COMPACT: re.compile(rb'"encrypted_content' + _STRING),
+    Endpoint.EMBEDDINGS: re.compile(rb"(?!)"),
     Endpoint.GENERATE: re.compile(rb'"text' + _STRING),
     Endpoint.STREAM_GENERATE: re.compile(rb'"text' + _STRING),
 }
@@ -47,6 +49,8 @@ class Answer:
         """Bytes of generated text that have passed."""
         self._meter = Meter(asked)
         self._text = _TEXT.get(asked.endpoint)
+        self._is_numbers = asked.endpoint is Endpoint.EMBEDDINGS
+        """What comes is no text that a model wrote."""
         self._injected = injected_usage
         self._is_stream: bool | None = None
         """Events or elements; None before the first byte that tells."""
@@ -74,6 +78,11 @@ class Answer:
     def failed(self) -> str:
         """The error's own name when one came inside the 200 (see `failure`); else empty."""
         return self._meter.failed
+
+    @property
+    def price_words(self) -> Mapping[str, str]:
+        """The words that decide the price, as the request or the answer says them; see `tiers`."""
+        return self._meter.price_words
 
     @property
     def flags(self) -> tuple[str, ...]:
@@ -168,7 +177,7 @@ class Answer:
             self.output_so_far_bytes += sum(map(len, self._text.findall(raw)))
 
     def _keep(self, chunk: bytes) -> None:
-        self.output_so_far_bytes += len(chunk)
+        self.output_so_far_bytes += 0 if self._is_numbers else len(chunk)
         self._whole_bytes += len(chunk)
         self._whole += chunk
         if self._whole_bytes > PART_MAX and len(self._whole) > 2 * _TAIL:

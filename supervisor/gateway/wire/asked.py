@@ -15,6 +15,10 @@ class Endpoint(StrEnum):
     COUNT_TOKENS = "count tokens"
     CHAT = "chat"
     RESPONSES = "responses"
+    COMPACT = "compact"
+    """Makes a long conversation of OpenAI's Responses API short: a model call."""
+    EMBEDDINGS = "embeddings"
+    """Takes input tokens alone."""
     GENERATE = "generate"
     STREAM_GENERATE = "stream generate"
     BATCHES = "batches"
@@ -23,6 +27,7 @@ class Endpoint(StrEnum):
     BATCH_RESULTS = "batch results"
     BATCH_CANCEL = "cancel batch"
     MODELS = "models"
+    """The list of them, and one of them."""
     PROBE = "probe"
     """`HEAD /` or `HEAD /api/hello`: Claude Code sends one before its first request, without a token, and ignores the answer."""
 
@@ -88,6 +93,8 @@ class Asked(NamedTuple):
     """It refers to input that the provider keeps, so its body does not bound its input."""
     may_cache_hour: bool = False
     """It may have something written to the cache for an hour (Anthropic)."""
+    price_words: tuple[tuple[str, str], ...] = ()
+    """Its words that change the price, see `tiers`."""
 
     @property
     def free(self) -> bool:

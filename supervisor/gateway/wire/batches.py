@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from supervisor.core.gateway.types import Api, Usage
+from supervisor.gateway.wire import tiers
 from supervisor.gateway.wire.asked import Asked, BadRequest, Endpoint
 from supervisor.gateway.wire.reading import model_name, parsed, tokens
 from supervisor.gateway.wire.unbounded import names_input
@@ -32,6 +33,8 @@ class BatchAsked(NamedTuple):
     requests: tuple[BatchRequest, ...]
     names_input: bool
     """One of its requests refers to input that is not in it."""
+    times: float
+    """The most that one of its requests costs, in prices of the table."""
 
 
 class BatchResult(NamedTuple):
@@ -40,6 +43,8 @@ class BatchResult(NamedTuple):
     custom_id: str
     served: bool
     usage: Usage | None
+    times: float | None = 1.0
+    """What it costs, in prices of the table; None: nobody knows."""
 
 
 def read_batch(body: bytes) -> BatchAsked:
@@ -58,8 +63,12 @@ def read_batch(body: bytes) -> BatchAsked:
         raise BadRequest(400, "requests: one batch asks one model here; make a batch for each.")
     if any(one.get("stream") for one in found):
         raise BadRequest(400, "requests: nothing in a batch is streamed.")
+    words = [tiers.asked(Api.ANTHROPIC, one) for one in found]
+    if dear := next(filter(None, (tiers.dear(Api.ANTHROPIC, each) for each in words)), ""):
+        raise BadRequest(400, f"requests: the price of {dear.partition(' ')[0]} with that value is not known in a batch; leave it out.")
+    times = max(tiers.factor(Api.ANTHROPIC, each) or 1.0 for each in words)
     read = [_read(one) for one in found]
-    return BatchAsked(models.pop(), tuple(one for one, _ in read), any(named for _, named in read))
+    return BatchAsked(models.pop(), tuple(one for one, _ in read), any(named for _, named in read), times)
 
 
 def _read(params: Mapping[str, Any]) -> tuple[BatchRequest, bool]:
@@ -76,6 +85,6 @@ def read_result(line: bytes) -> BatchResult | None:
             return BatchResult(custom_id, served=False, usage=None)
         meter = Meter(_MESSAGE)
         meter.read({"type": "message", **result["message"]})
-        return BatchResult(custom_id, served=True, usage=meter.usage)
+        return BatchResult(custom_id, served=True, usage=meter.usage, times=tiers.factor(Api.ANTHROPIC, meter.price_words))
     except (ValueError, KeyError, TypeError, RecursionError):
         return None

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from supervisor.core.gateway.models import LONG_CONTEXT_BYTES
 from supervisor.core.gateway.types import Api
+from supervisor.gateway.wire import tiers
 from supervisor.gateway.wire.asked import Asked, BadRequest, Endpoint, Recognised, Span
 
 MODEL_CHARS = 200
@@ -48,6 +49,7 @@ _CONFIGS = ("generationConfig", "generation_config")
 """Where Gemini has both; it reads either spelling."""
 _STORED: Mapping[Endpoint, tuple[str, ...]] = {
     Endpoint.RESPONSES: ("previous_response_id", "conversation", "prompt"),
+    Endpoint.COMPACT: ("previous_response_id", "conversation", "prompt"),
     Endpoint.GENERATE: ("cachedContent", "cached_content"),
     Endpoint.STREAM_GENERATE: ("cachedContent", "cached_content"),
 }
@@ -108,6 +110,7 @@ def read(recognised: Recognised, headers: Mapping[str, str], body: bytes) -> Ask
         choices,
         any(values.get(name) is not None for name in _STORED.get(recognised.endpoint, ())),
         _TTL.search(body) is not None,
+        tuple(tiers.asked(api, values).items()),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 
@@ -23,8 +24,62 @@ def mask(length: int) -> str:
     return "[hidden]".ljust(length, "*")[:length]
 
 
+class _Forms:
+    """One key as it may stand in an answer: plain, or any of its characters as `\\uXXXX`, `%XX` or `\\/`, also escaped once more."""
+
+    def __init__(self, key: bytes) -> None:
+        steps = [_step(byte) for byte in key]
+        self._whole = re.compile(b"".join(steps))
+        self._steps = [re.compile(step) for step in steps]
+        self._first = re.compile(b"[%s%%\\\\]" % re.escape(key[:1]))
+        self._has_slash = b"/" in key
+        self.longest = _STEP_MAX * len(key)
+
+    def may_be_in(self, text: bytes) -> bool:
+        """Tell quickly whether `text` can hold an escaped key."""
+        return b"%" in text or b"\\u00" in text or (self._has_slash and b"\\/" in text)
+
+    def without(self, text: bytes) -> bytes:
+        """Mask each key in `text`; the same object if there is none."""
+        cleaned, count = self._whole.subn(lambda found: mask(len(found[0])).encode(), text)
+        return cleaned if count else text
+
+    def begun(self, text: bytes) -> int:
+        """Return where a key may have begun that the end of `text` cuts; the length of `text` for nowhere."""
+        for found in self._first.finditer(text, max(0, len(text) - self.longest)):
+            if self._is_begun(text, found.start()):
+                return found.start()
+        return len(text)
+
+    def _is_begun(self, text: bytes, at: int) -> bool:
+        for step in self._steps:
+            found = step.match(text, at)
+            if found is None:
+                return _CUT_ESCAPE.fullmatch(text, at) is not None
+            at = found.end()
+        return False
+
+
+_STEP_MAX = 9
+"""Bytes of one character in its longest form: `\\\\\\\\u0073`, `%25252573`."""
+_CUT_ESCAPE = re.compile(rb"(?:\\{1,4}(?:u(?:0(?:0[0-9A-Fa-f]?)?)?)?|%[0-9A-Fa-f]{0,7})?")
+"""What may be the beginning of an escaped character."""
+
+
+def _step(byte: int) -> bytes:
+    """The pattern of one byte of a key."""
+    digits = b"".join(b"[%c%c]" % (digit, digit - 32) if digit > 57 else b"%c" % digit for digit in b"%02x" % byte)
+    slash = rb"|\\{1,4}/" if byte == ord("/") else b""
+    return rb"(?:%s|%%(?:25){0,3}%s|\\{1,4}u00%s%s)" % (re.escape(bytes([byte])), digits, digits, slash)
+
+
+@functools.lru_cache(maxsize=64)
+def _forms(key: bytes) -> _Forms:
+    return _Forms(key)
+
+
 class KeyFilter:
-    """Takes one key out of the bytes of an answer while they pass, also where it is split over several pieces.
+    """Takes one key, plain or escaped, out of the bytes of an answer while they pass, also where it is split over several pieces.
 
     The end of a piece that could be the key's beginning is kept until the next piece tells. A server-sent event ends with a line break,
     which is in no key, so no whole event is ever kept back.
@@ -33,7 +88,7 @@ class KeyFilter:
     def __init__(self, key: str) -> None:
         """A key of less than `SECRET_LEAST` characters is not looked for."""
         self._key = key.encode("utf-8", "surrogateescape") if len(key) >= SECRET_LEAST else b""
-        self._mask = mask(len(self._key)).encode()
+        self._forms = _forms(self._key)
         self._held = b""
 
     def feed(self, piece: bytes) -> bytes:
@@ -43,11 +98,11 @@ class KeyFilter:
         if self._held:
             piece = self._held + piece
             self._held = b""
-        if self._key in piece:
-            piece = piece.replace(self._key, self._mask)
+        if self._key in piece or self._forms.may_be_in(piece):
+            piece = self._forms.without(piece)
         if piece.endswith(b"\n"):
             return piece
-        begun = self._begun(piece)
+        begun = self._forms.begun(piece)
         if begun < len(piece):
             self._held = piece[begun:]
             piece = piece[:begun]
@@ -58,14 +113,15 @@ class KeyFilter:
         held, self._held = self._held, b""
         return held
 
-    def _begun(self, piece: bytes) -> int:
-        """Where the key may have begun; the piece's length for nowhere."""
-        at = piece.find(self._key[:1], max(0, len(piece) - len(self._key) + 1))
-        while at >= 0:
-            if self._key.startswith(piece[at:]):
-                return at
-            at = piece.find(self._key[:1], at + 1)
-        return len(piece)
+
+def _cleaned(text: str, key: str) -> str:
+    """`text` of a header without the key; the same object if there is none."""
+    if len(key) < SECRET_LEAST:
+        return text
+    data = text.encode("utf-8", "surrogateescape")
+    forms = _forms(key.encode("utf-8", "surrogateescape"))
+    cleaned = forms.without(data)
+    return text if cleaned is data else cleaned.decode("utf-8", "surrogateescape")
 
 
 def passable(headers: Mapping[str, str], key: str) -> Mapping[str, str]:
@@ -75,12 +131,11 @@ def passable(headers: Mapping[str, str], key: str) -> Mapping[str, str]:
     names: they belong to the provider's connection (RFC 9110, 7.6.1).
     """
     text = " ".join(headers.values())
-    key = key if len(key) >= SECRET_LEAST else ""
-    if len(text) < FIELD_MAX and "Connection" not in headers and not (key and key in text) and not _ODD.search(text):
+    if len(text) < FIELD_MAX and "Connection" not in headers and not _ODD.search(text) and _cleaned(text, key) is text:
         return headers
     hops = {name.strip().lower() for name in headers.get("Connection", "").split(",")} - {"close", "keep-alive", "content-length"}
     kept = [(name, value) for name, value in headers.items() if name.lower() not in hops and not _ODD.search(value)]
-    kept = [(name, value.replace(key, mask(len(key))) if key else value) for name, value in kept if _size("", value) <= FIELD_MAX]
+    kept = [(name, _cleaned(value, key)) for name, value in kept if _size("", value) <= FIELD_MAX]
     while kept and sum(_size(name, value) for name, value in kept) > HEADERS_MAX:
         kept.remove(max(kept, key=lambda one: _size(*one)))
     return CIMultiDict(kept)
@@ -88,7 +143,7 @@ def passable(headers: Mapping[str, str], key: str) -> Mapping[str, str]:
 
 def reason(said: str | None, key: str) -> str | None:
     """The words beside a status; None, the standard's own, for those that no client could read or that hold our key."""
-    good = said is not None and _REASON.fullmatch(said) and not (len(key) >= SECRET_LEAST and key in said)
+    good = said is not None and _REASON.fullmatch(said) and _cleaned(said, key) is said
     return said if good else None
 
 

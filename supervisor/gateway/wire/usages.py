@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from supervisor.core.gateway.types import Api, Usage
+from supervisor.gateway.wire import tiers
 from supervisor.gateway.wire.asked import Asked, Endpoint
 
 ABSURD = 20_000_000
@@ -31,13 +32,15 @@ class Meter:
         self.final = False
         self.failed = ""
         self.flags: list[str] = []
+        self.price_words = dict(asked.price_words)
+        """Of the request, or as the answer says them."""
         self._may_cache_hour = asked.may_cache_hour
         self._said: dict[str, int] = {}
         """Anthropic's counts so far: a later message names only those that changed."""
         # Plain functions: its own bound methods would keep it alive until the collector comes.
         self._read: Callable[[Meter, _Message], None] = {
             Api.ANTHROPIC: Meter._anthropic,
-            Api.OPENAI: Meter._responses if asked.endpoint is Endpoint.RESPONSES else Meter._chat,
+            Api.OPENAI: Meter._responses if asked.endpoint in (Endpoint.RESPONSES, Endpoint.COMPACT) else Meter._chat,
             Api.GEMINI: Meter._gemini,
         }[asked.api]
 
@@ -68,6 +71,7 @@ class Meter:
         if not isinstance(said, dict) or not (counts := self._anthropic_counts(said)):
             return False
         self._said |= counts
+        self.price_words |= {word: value for word, value in tiers.told(Api.ANTHROPIC, said).items() if word != "service_tier"}
         usage = self._anthropic_sum(self._said)
         for extra in _dicts(said.get("iterations")):
             if extra.get("type") == "compaction":  # "not included in the top-level usage", says Anthropic's SDK
@@ -90,6 +94,7 @@ class Meter:
     def _chat(self, message: _Message) -> None:
         if message.get("error"):
             self._fail(message["error"], "code", "type")
+        self.price_words |= tiers.told(Api.OPENAI, message)
         choices = _dicts(message.get("choices"))
         if self._openai_usage(message.get("usage"), "prompt_tokens", "completion_tokens"):
             # Servers that report at every chunk are done when a choice is; the others report once.
@@ -100,8 +105,9 @@ class Meter:
         kind = message.get("type")
         if kind == "error":
             self._fail(message, "code", "type")
-        elif kind in _RESPONSE_ENDS or message.get("object") == "response":
+        elif kind in _RESPONSE_ENDS or message.get("object") in ("response", "response.compaction"):
             response = _dict(message.get("response")) if kind in _RESPONSE_ENDS else message
+            self.price_words |= tiers.told(Api.OPENAI, response)
             if self._openai_usage(response.get("usage"), "input_tokens", "output_tokens"):
                 self._end(True)
             if response.get("status") == "failed" or kind == "response.failed":
@@ -129,6 +135,7 @@ class Meter:
         said = message.get("usageMetadata")
         if not isinstance(said, dict) or not (counts := self._counts(said, names)):
             return
+        self.price_words |= tiers.told(Api.GEMINI, said)
         prompt, candidates, thoughts, tools, cached = (counts.get(name, 0) for name in names)
         self._take(self._without_cached(prompt + tools, candidates + thoughts, cached, 0))
         blocked = _dict(message.get("promptFeedback")).get("blockReason")

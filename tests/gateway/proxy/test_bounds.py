@@ -19,6 +19,7 @@ from supervisor.host import files
 from supervisor.host.paths import Home
 from tests.gateway import kit
 from tests.gateway.account.kit import LANE, unpriced
+from tests.gateway.proxy import raw
 from tests.gateway.simulator import Fault, SimSettings, running
 
 pytestmark = pytest.mark.asyncio
@@ -79,6 +80,118 @@ async def test_input_that_a_body_only_names_needs_a_task_without_a_cap(tmp_path:
     async with running(SimSettings()) as sim, kit.gateway(tmp_path, settings(tmp_path, sim.url)) as gate:
         assert (await gate.post(RESPONSES, body, gate.crew.agent(tokens_max=10**6))).status == 402
         assert (await gate.post(RESPONSES, body, gate.crew.agent("run/free"))).status == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "members"),
+    [
+        ("/v1/messages", {"model": "claude-opus-4-8", "speed": "fast", "messages": TALK}),
+        ("/v1/messages", {"model": "claude-opus-4-8", "service_tier": "gold", "messages": TALK}),
+        (CHAT, {"model": "gpt-5", "service_tier": "priority", "messages": TALK}),
+        (RESPONSES, {"model": "gpt-5", "service_tier": "fast", "input": "hi"}),
+        (GENERATE, {"serviceTier": "priority", "contents": PARTS}),
+    ],
+)
+async def test_a_word_whose_price_is_not_known_needs_a_task_without_a_cap(tmp_path: Path, path: str, members: dict[str, Any]) -> None:
+    body = json.dumps({**members, **({} if path == GENERATE else {"max_tokens": 16, "max_output_tokens": 16})}).encode()
+    async with running(SimSettings()) as sim, kit.gateway(tmp_path, settings(tmp_path, sim.url)) as gate:
+        answer = await gate.post(path, body, gate.crew.agent(cost_max=1000.0))
+        assert (answer.status, "whose price is not known" in answer.json["error"]["message"]) == (402, True), answer.body
+        assert sim.provider.stats.number() == 1
+        assert (await gate.post(path, body, gate.crew.agent("run/free"))).status == 200
+        (row,) = await kit.settled(gate.home, 1)
+        assert row["bound_usd"] is None and row["output"] > 0
+        assert (row["cost_usd"] is None) is (path not in (CHAT, RESPONSES)), "OpenAI's answer says that it was the default tier"
+
+
+async def test_a_dearer_place_is_priced_in_the_bound_and_in_the_account(tmp_path: Path) -> None:
+    async with running(SimSettings()) as sim, kit.gateway(tmp_path, settings(tmp_path, sim.url)) as gate:
+        token = gate.crew.agent(cost_max=1000.0)
+        for geo in ("global", "us"):
+            sim.faults(Fault(output_tokens=100))
+            body = kit.messages("hello" + "x" * (geo == "us") * 4, max_tokens=1000, inference_geo=geo)
+            assert (await gate.post("/v1/messages", body, token)).status == 200
+        plain, dear = await kit.settled(gate.home, 2)
+        assert plain["input"] == dear["input"] and plain["output"] == dear["output"] == 100
+        assert dear["cost_usd"] == pytest.approx(1.1 * plain["cost_usd"])
+        assert dear["bound_usd"] == pytest.approx(1.1 * plain["bound_usd"])
+
+
+async def test_a_tier_that_only_the_answer_names_counts_with_the_most_below_a_cap(tmp_path: Path) -> None:
+    """A project's own default may be dearer: what it costs is not known, and a cap must not be passed."""
+    said = {"type": "message", "usage": {"input_tokens": 9, "output_tokens": 3, "speed": "fast"}}
+
+    async def script(_request: raw.Received, to: raw.Connection) -> None:
+        await to.send(raw.whole(200, json.dumps(said).encode()))
+
+    async with raw.upstream(script) as up, kit.gateway(tmp_path, settings(tmp_path, up.url)) as gate:
+        assert (await gate.post("/v1/messages", kit.messages(), gate.crew.agent(cost_max=1000.0))).status == 200
+        (row,) = await kit.settled(gate.home, 1)
+        assert row["cost_usd"] is None and row["counted_usd"] == row["bound_usd"] > 0
+
+
+EMBEDDED = {"object": "list", "data": [{"embedding": [0.1] * 50}], "model": "m", "usage": {"prompt_tokens": 8, "total_tokens": 8}}
+COMPACTED = {
+    "object": "response.compaction",
+    "output": [{"encrypted_content": "x" * 90}],
+    "usage": {"input_tokens": 70, "output_tokens": 9},
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "said", "took"),
+    [
+        ("/v1/embeddings", EMBEDDED, (8, 0)),
+        ("/embeddings", EMBEDDED, (8, 0)),
+        ("/v1/responses/compact", COMPACTED, (70, 9)),
+        ("/responses/compact", COMPACTED, (70, 9)),
+    ],
+)
+async def test_embeddings_and_compaction_are_passed_on_and_charged(
+    tmp_path: Path, path: str, said: dict[str, Any], took: tuple[int, int]
+) -> None:
+    seen: list[raw.Received] = []
+
+    async def script(request: raw.Received, to: raw.Connection) -> None:
+        seen.append(request)
+        await to.send(raw.whole(200, json.dumps(said).encode()))
+
+    async with raw.upstream(script) as up, kit.gateway(tmp_path, settings(tmp_path, up.url)) as gate:
+        body = b'{"model": "gpt-5", "input": "hi", "padding": "%s"}' % (b"x" * 100)
+        answer = await gate.post(path, body, gate.crew.agent(cost_max=1000.0))
+        assert (answer.status, answer.json) == (200, said)
+        (row,) = await kit.settled(gate.home, 1)
+        assert (row["end"], row["input"], row["output"], row["estimated"], row["flags"]) == ("served", *took, 0, "")
+        assert row["cost_usd"] == pytest.approx(5e-6 * took[0] + 25e-6 * took[1])
+        assert (row["bound_output"] == 0) is ("embeddings" in path)
+        assert seen[0].body == body and seen[0].lines[0] == f"post /v1/{path.removeprefix('/v1').lstrip('/')} http/1.1"
+
+
+async def test_embeddings_that_are_cut_or_left_cost_no_output(tmp_path: Path) -> None:
+    async def script(_request: raw.Received, to: raw.Connection) -> None:
+        await to.send(raw.whole(200, json.dumps(EMBEDDED).encode())[:-60])
+        to.writer.close()
+
+    async with raw.upstream(script) as up, kit.gateway(tmp_path, settings(tmp_path, up.url)) as gate:
+        assert (await gate.post("/v1/embeddings", b'{"model": "gpt-5", "input": "hi"}', gate.crew.agent())).cut
+        (row,) = await kit.settled(gate.home, 1)
+        assert (row["end"], row["output"], row["estimated"]) == ("cut", 0, 1) and row["input"] > 0
+
+
+@pytest.mark.parametrize("path", ["/v1/models/gpt-5", "/models/openai/gpt-5:free", "/v1beta/models", "/v1beta/models/gemini-2.5-pro"])
+async def test_one_model_can_be_looked_up_and_costs_nothing(tmp_path: Path, path: str) -> None:
+    seen: list[raw.Received] = []
+
+    async def script(request: raw.Received, to: raw.Connection) -> None:
+        seen.append(request)
+        await to.send(raw.whole(200, b'{"id": "it"}'))
+
+    async with raw.upstream(script) as up, kit.gateway(tmp_path, settings(tmp_path, up.url)) as gate:
+        token = gate.crew.agent(cost_max=0.01)
+        answer = await gate.get(path, {"Authorization": f"Bearer {token}"})
+        assert (answer.status, answer.json) == (200, {"id": "it"})
+        assert seen[0].lines[0].split()[1] == (path if path.startswith("/v1") else f"/v1{path}")
+        assert kit.rows(gate.home) == []
 
 
 async def test_a_request_in_the_background_is_refused(tmp_path: Path) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import json
+import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -152,6 +155,79 @@ async def test_our_key_is_taken_out_of_an_answer_and_its_headers(tmp_path: Path,
     assert answer.headers["X-Good"] == "g"
     for text in (answer.body.decode(), str(answer.headers), gate.log(), str(kit.rows(gate.home))):
         assert "canary" not in text
+
+
+def deflated(data: bytes) -> bytes:
+    return zlib.compress(data)
+
+
+def bare_deflated(data: bytes) -> bytes:
+    return zlib.compress(data, wbits=-15)
+
+
+def in_two_members(data: bytes) -> bytes:
+    return gzip.compress(data[:30]) + gzip.compress(data[30:])
+
+
+@pytest.mark.parametrize(
+    ("name", "encode"), [("gzip", gzip.compress), ("x-gzip", in_two_members), ("deflate", deflated), ("Deflate", bare_deflated)]
+)
+@pytest.mark.parametrize("path", ["/v1/messages", COUNT])
+async def test_an_answer_that_is_compressed_unasked_is_read(tmp_path: Path, name: str, encode: Callable[[bytes], bytes], path: str) -> None:
+    body = SERVED.replace(b"{", b'{"key": "' + KEY + b'", ', 1)
+    sent = encode(body)
+    headers = f"Content-Type: application/json\r\nContent-Encoding: {name}\r\n".encode()
+    answer, gate = await answered(tmp_path, raw.whole(200, sent, headers), path=path)
+    assert b"canary" not in answer.body and len(answer.body) == len(body) and answer.body.endswith(body[-50:])
+    assert "Content-Encoding" not in answer.headers
+    if path != COUNT:
+        (row,) = kit.rows(gate.home)
+        assert (row["end"], row["input"], row["output"], row["estimated"]) == ("served", 9, 3, 0)
+
+
+async def test_a_compressed_stream_passes_piece_by_piece_without_our_key(tmp_path: Path) -> None:
+    said = raw.START + raw.TEXT.replace(b"words", KEY) + raw.END
+    packed = gzip.compress(said)
+    head = raw.STREAM.replace(b"\r\n\r\n", b"\r\nContent-Encoding: gzip\r\n\r\n")
+    answer, gate = await answered(tmp_path, head, *(raw.chunk(packed[at : at + 7]) for at in range(0, len(packed), 7)), raw.LAST)
+    assert answer.body.startswith(raw.START) and answer.body.endswith(raw.END) and len(answer.body) == len(said)
+    assert b"canary" not in answer.body
+    assert [(row["end"], row["output"]) for row in kit.rows(gate.home)] == [("served", 15)]
+
+
+@pytest.mark.parametrize("cut", [10, -9])
+async def test_a_compressed_answer_that_is_not_whole_or_not_compressed_is_cut(tmp_path: Path, cut: int) -> None:
+    packed = gzip.compress(SERVED)
+    headers = b"Content-Type: application/json\r\nContent-Encoding: gzip\r\n"
+    answer, gate = await answered(tmp_path, raw.whole(200, packed[:cut] if cut < 0 else SERVED, headers))
+    assert answer.cut or answer.body == AGAIN
+    assert kit.rows(gate.home)[0]["end"] in ("cut", "refused")
+
+
+@pytest.mark.parametrize("name", ["br", "zstd", "gzip, br", "x"])
+async def test_an_answer_in_an_encoding_that_cannot_be_read_is_not_passed_on(tmp_path: Path, name: str) -> None:
+    headers = f"Content-Type: application/json\r\nContent-Encoding: {name}\r\n".encode()
+    answer, gate = await answered(tmp_path, raw.whole(200, KEY, headers))
+    assert answer.status == 502 and "encoding" in answer.json["error"]["message"]
+    (row,) = kit.rows(gate.home)
+    assert (row["end"], row["estimated"]) == ("cut", 1) and row["input"] > 0, "the provider may charge it"
+
+
+async def test_a_compressed_flood_is_read_in_pieces(tmp_path: Path) -> None:
+    packed = gzip.compress(b'{"text": "' + b"x" * 20_000_000 + b'", "usage": {"input_tokens": 9, "output_tokens": 3}, "type": "message"}')
+    headers = b"Content-Type: application/json\r\nContent-Encoding: gzip\r\n"
+    answer, gate = await answered(tmp_path, raw.whole(200, packed, headers))
+    assert len(answer.body) > 20_000_000
+    assert [(row["end"], row["output"]) for row in kit.rows(gate.home)] == [("served", 3)]
+
+
+@pytest.mark.parametrize("form", ["\\u002d", "%2D", "%252d"])
+async def test_our_key_is_taken_out_of_a_served_answer_in_escaped_forms(tmp_path: Path, form: str) -> None:
+    written = kit.KEY.replace("-", form).encode()
+    said = raw.START + raw.TEXT.replace(b"words", written) + raw.END
+    middle = said.index(written) + 12
+    answer, _ = await answered(tmp_path, raw.STREAM, raw.chunk(said[:middle]), raw.chunk(said[middle:]), raw.LAST)
+    assert len(answer.body) == len(said) and b"canary" not in answer.body
 
 
 async def test_our_key_is_taken_out_when_it_comes_in_two_pieces(tmp_path: Path) -> None:

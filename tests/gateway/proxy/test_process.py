@@ -281,7 +281,7 @@ def test_the_record_says_who_it_is(gate: kit.GatewayProcess) -> None:
     shape = json.loads(gate.home.gateway_record.read_text())
     assert shape["pid"] == gate.pid
     assert shape["upstreams"] == [{"name": "sim", "api": "anthropic"}]
-    assert set(shape) == {"schema", "pid", "ticks", "boot_id", "port", "started", "version", "upstreams"}
+    assert set(shape) == {"schema", "pid", "ticks", "boot_id", "port", "started", "version", "log_format", "upstreams"}
     assert shape["ticks"] == int(Path(f"/proc/{gate.pid}/stat").read_text().rpartition(")")[2].split()[19])
     assert status_client.ask(gate.home, status_client.PING)["port"] == shape["port"]
     assert status_client.ask(gate.home, status_client.RELOAD, post=True, timeout_s=status_client.RELOAD_S) == {"reloaded": True}

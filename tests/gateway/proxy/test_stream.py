@@ -322,12 +322,12 @@ async def test_misshapen_answers_end(tmp_path: Path, wire: str) -> None:
         assert b"message_stop" in again.body
 
 
-async def test_a_gzip_bomb_passes_as_it_came(tmp_path: Path) -> None:  # N06
+async def test_a_gzip_bomb_is_decoded_in_pieces(tmp_path: Path) -> None:  # N06
     async with running(SimSettings()) as sim, kit.gateway(tmp_path, kit.upstream(home(tmp_path), sim.url)) as gate:
         sim.faults(Fault(wire="gzip_bomb", times=1))
         answer = await gate.post("/v1/messages", kit.messages(), gate.crew.agent())
-        assert answer.headers["Content-Encoding"] == "gzip"
-        assert answer.body[:2] == b"\x1f\x8b"
+        assert "Content-Encoding" not in answer.headers
+        assert len(answer.body) > 2**20
         (row,) = await kit.settled(gate.home, 1)
         assert "usage_missing" in row["flags"]
         assert row["estimated"] == 1

@@ -25,6 +25,44 @@ def test_a_key_is_found_wherever_its_answer_is_cut(at: int) -> None:
     assert len(expected) == len(text)
 
 
+FORMS = {
+    "every character as \\u": "".join(f"\\u{ord(char):04x}" for char in KEY),
+    "every character as \\U": "".join(f"\\u{ord(char):04X}" for char in KEY),
+    "one character as \\u": KEY[:9] + f"\\u{ord(KEY[9]):04x}" + KEY[10:],
+    "JSON in JSON": KEY[:3] + f"\\\\u{ord(KEY[3]):04x}" + KEY[4:],
+    "every character as %": "".join(f"%{ord(char):02X}" for char in KEY),
+    "one character as %": "%73" + KEY[1:],
+    "quoted twice": KEY.replace("-", "%252d"),
+    "both": "\\u0073%6B" + KEY[2:-1] + "%30",
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_escaped_key_is_found_wherever_its_answer_is_cut(form: str) -> None:
+    written = FORMS[form]
+    text = f'{{"a": "100% \\n\\u0073 s{written[:8]}{written} b\\u00'
+    expected = text.replace(written, mask(len(written))).encode()
+    assert passed(text.encode()) == expected
+    for cut in range(len(text)):
+        assert passed(text[:cut].encode(), text[cut:].encode()) == expected, cut
+    assert passed(*(bytes([byte]) for byte in text.encode())) == expected
+    head = CIMultiDict({"x": f"a {written} b"})
+    assert passable(head, KEY)["x"] == f"a {mask(len(written))} b"
+    assert reason(f"a {written}", KEY) is None
+
+
+def test_a_key_with_slashes_is_found_where_they_are_escaped() -> None:
+    key = "abcd/efgh/ijkl+mnop/qrst="
+    assert passed(key.replace("/", "\\/").encode(), key=key) == mask(len(key) + 3).encode()
+
+
+def test_what_only_begins_like_a_key_passes() -> None:
+    for text in (b"%73%6B-ant", b"\\u0073\\u006b-", b"100%", b"a\\", b"\\u00e4\\u0073x", b"%73%"):
+        assert passed(text) == text == passed(*(bytes([byte]) for byte in text))
+    event = b'data: {"text": "\\u003cb\\u003e 100% of sk-ant-01 \\u0073"}\n\n'
+    assert KeyFilter(KEY).feed(event) is event
+
+
 def test_what_has_no_key_is_the_same_object_and_whole_events_are_not_kept_back() -> None:
     event = b"data: sk-ant-0123456789-sk-ant-987654321\n\n"
     found = KeyFilter(KEY)
