@@ -15,7 +15,7 @@ import pytest
 from supervisor.core.sandbox import Tier
 from supervisor.host import files
 from supervisor.host.sandbox import probing
-from tests.daemon.snapshot_kit import commit
+from tests.daemon.snapshot_kit import commit, states
 from tests.gateway.kit import know_prices, upstream
 from tests.gateway.simulator import Simulator
 from tests.support import House, git, make_repository, shell_task, wait_until
@@ -132,6 +132,8 @@ def tried(house: House, tier: int, snapshot: str) -> dict[str, str]:
     places = json.loads((house.repo / "places.json").read_text())
     commit(house, "places.json", json.dumps({**places, "tier": tier, "snapshot": snapshot}))
     start = {"snapshot": snapshot} if snapshot else {}
+    if snapshot and not states(house, snapshot):
+        house.ok("snapshot", "create", snapshot)
     house.ok("run", house.plan(shell_task("agent", [sys.executable, "agent.py"], sandbox=tier, **start)))
     said = json.loads(house.ok("logs", "agent").splitlines()[-1])
     assert said["warm"] == (snapshot == "warm")
@@ -261,6 +263,7 @@ def test_a_confined_agent_has_its_terminal_ctrl_c_and_resizes(house: House, work
     house.start_daemon()
     keys = {"kind": "terminal", "sandbox": 1}
     words = [sys.executable, "agent.py"]
+    house.ok("snapshot", "create", "warm")
     house.ok("run", "-d", house.plan(shell_task("cold", words, **keys) + shell_task("warm", words, snapshot="warm", **keys)))
     for name in ("cold", "warm"):
         _has_its_terminal(house, name)

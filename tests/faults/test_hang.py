@@ -75,6 +75,7 @@ def test_only_a_git_inherits_the_supervisors_lock_and_nobody_another_handle(hous
     commit(house, "nightcrew.toml", PRELOADED)
     daemon = house.start_daemon(env=env)
     wait_until(lambda: house.gateway() is not None, "the gateway")
+    house.ok("snapshot", "create", "warm")
     house.ok("add", "--id", "living", "--snapshot", "warm", "sleep 600")
     wait_until(lambda: house.state("living") == "running", "an agent")
     gateway, tmux, client = house.gateway(), house.tmux_pid(), client_of(daemon.pid)
