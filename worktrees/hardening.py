@@ -49,6 +49,8 @@ HARDENED: Mapping[str, str] = {
     "maintenance.auto": "false",
     "rerere.enabled": "false",
     "core.untrackedCache": "false",  # a cache an agent wrote could hide its files from a rescue
+    "core.trustctime": "true",  # else a file of the same size and time as before is not read
+    "core.checkStat": "default",
     "core.splitIndex": "false",  # our temporary index must be one whole file
     "core.bigFileThreshold": "16m",  # larger files are binary to a diff: nobody reads them as text, and it would be held in memory
     "core.fsync": "committed,reference",  # a result that the ledger calls safe must survive a power cut, as the ledger does

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import time
+
 import pytest
 
+from tests.support import wait_until
 from tests.worktrees.conftest import World
 from worktrees import securing
 from worktrees.environment import Environment
@@ -109,3 +113,19 @@ def test_persons_own_files_of_another_spelling_are_seen(both: World, env: Enviro
     (env.repo.root / "readme").write_text("the person's\n")
     seen = both.git.run(env.repo.checkout, "status", "--porcelain").text
     assert seen == "?? readme"
+
+
+@pytest.mark.parametrize("setting", ["core.trustctime=false", "core.checkStat=minimal"])
+def test_file_of_the_same_size_and_time_is_seen(both: World, setting: str) -> None:
+    path = both.make()
+    both.sh(path, "config", *setting.split("="))
+    env = both.env(discover(both.git, path))
+    release(env)
+    before = (env.path / "f0.txt").stat()
+    wait_until(lambda: int(time.time()) > int(before.st_ctime), "the next second: git compares no more of a time")
+    (env.path / "f0.txt").write_text("9\n" * 5)
+    os.utime(env.path / "f0.txt", ns=(before.st_atime_ns, before.st_mtime_ns))
+    os.utime(env.admin_dir / "index", ns=(before.st_mtime_ns + 10**10,) * 2)  # git reads again what is as new as the index
+    if env.private is not None:
+        os.utime(env.private / "worktrees" / env.admin_dir.name / "index", ns=(before.st_mtime_ns + 10**10,) * 2)
+    assert isinstance(inspect(env, lambda _: ()), Keep)
