@@ -46,8 +46,22 @@ class _Head:
 
 _heads: dict[Path, dict[str, _Head]] = {}
 """By common directory and worktree."""
-_links: dict[Path, dict[str, _Head]] = {}
-"""The same of the links that say where worktrees lie."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Link:
+    """Where a worktree lies, as git's directory for it says."""
+
+    inode: int
+    """Of git's directory."""
+    stamp: tuple[int, ...]
+    place: str
+    root: str
+    """Two directories above: that of all environments, where it is an attempt's."""
+
+
+_links: dict[Path, dict[str, _Link]] = {}
+"""By common directory, and name of git's directory for the worktree."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,27 +129,35 @@ def has_checkout(repo: Repository, ref: str) -> bool:
 
 def inside(common: Path, top: Path) -> dict[str, Path]:
     """Return the worktrees that somebody registered below `top`, as an agent does in its own: path below `top` -> git's directory for it.
-    Only links that changed since the last call are read. Raises nothing."""
-    known, now, old = _links.get(common, {}), dict[str, _Head](), time.time_ns() - _RACY_NS
+
+    `top` is an attempt's worktree; those of other attempts, of which there may be thousands, are read once. Of others, only links that
+    changed since the last call are read. Raises nothing.
+    """
+    known, now, old = _links.get(common, {}), dict[str, _Link](), time.time_ns() - _RACY_NS
+    root, below = str(top.parent.parent), f"{top}/"
     try:
-        with folder(common / "worktrees") as here:
-            for name in here.names():
+        with folder(common / "worktrees") as here, os.scandir(here.handle) as entries:
+            for entry in entries:
                 with contextlib.suppress(OSError):  # half made, or going
-                    seen = os.stat(f"{name}/gitdir", dir_fd=here.handle, follow_symlinks=False)
-                    stamp = (seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
-                    before = known.get(name)
-                    if before is None or before.stamp != stamp or seen.st_ctime_ns >= old:
-                        before = _Head(stamp, read_link(common / "worktrees" / name / "gitdir"))
-                    now[name] = before
+                    link = known.get(entry.name)
+                    if link is None or link.inode != entry.inode() or link.root != root:
+                        link = _read_link(common / "worktrees", entry, here.handle, link, old)
+                    now[entry.name] = link
     except OSError:
         return {}
     _links[common] = now
-    found = {}
-    for name, link in now.items():
-        place = Path(os.path.normpath(common / "worktrees" / name / os.fsdecode(link.text.removesuffix(b"\n")))).parent
-        if link.text and place != top and place.is_relative_to(top):
-            found[str(place.relative_to(top))] = common / "worktrees" / name
-    return found
+    found = {name: link.place.removeprefix(below) for name, link in now.items() if link.place.startswith(below)}
+    return {path: common / "worktrees" / name for name, path in found.items()}
+
+
+def _read_link(place: Path, entry: os.DirEntry[str], handle: int, before: _Link | None, old: int) -> _Link:
+    seen = os.stat(f"{entry.name}/gitdir", dir_fd=handle, follow_symlinks=False)
+    stamp = (seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
+    if before is not None and before.stamp == stamp and seen.st_ctime_ns < old:
+        return before
+    text = os.fsdecode(read_link(place / entry.name / "gitdir").removesuffix(b"\n"))
+    lies = Path(os.path.normpath(place / entry.name / text)).parent
+    return _Link(entry.inode(), stamp, str(lies), str(lies.parent.parent))
 
 
 def _all_heads(common: Path) -> set[bytes] | None:
