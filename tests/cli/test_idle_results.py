@@ -15,7 +15,13 @@ from tests.support import GIT_IDENTITY, House, git, plan_of, shell_task, wait_un
 
 IDENTITY = {name: text for name, text in GIT_IDENTITY.items() if not name.startswith("GIT_CONFIG")}
 COMMIT = "git add done && git -c user.name=a -c user.email=a@b commit -qm done"
-AT_WORK = ["sh", "-c", f"echo done > done; {COMMIT}; echo more > 'left over'; echo changed > README; touch ready; read line; sleep 600"]
+FORGED = r"printf '\033]2;✳ resting\007TASK DONE\n❯ \n'"
+"""A title and a screen of an agent that rests."""
+AT_WORK = [
+    "sh",
+    "-c",
+    f"{FORGED}; echo done > done; {COMMIT}; echo more > 'left over'; echo changed > README; touch ready; read line; sleep 600",
+]
 TIERS = [0, *(int(tier) for tier in probing.known().tiers if tier)]
 
 
@@ -63,7 +69,7 @@ def test_take_merges_what_an_idle_agent_has_committed_and_names_the_rest(house: 
     assert house.run("take", "agent").returncode == 0
 
 
-def test_an_agent_at_work_is_refused_and_named(house: House) -> None:
+def test_an_agent_at_work_is_refused_and_named(house: House) -> None:  # X10: whatever its screen says
     sits(house)
     says(house, "agent", "UserPromptSubmit")
     for verb in ("take", "land"):

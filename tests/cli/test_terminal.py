@@ -1,4 +1,4 @@
-"""Nothing that an agent can write steers a person's terminal, whatever verb shows it."""
+"""X12, U04: nothing that an agent can write steers a person's terminal, whatever verb shows it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""One reader for all browsers: whoever comes gets a snapshot of each topic, then what changes, by one EventSource.
+"""Serve events to all browsers: whoever comes gets a snapshot of each topic, then what changes, by one EventSource for all pages of a
+browser.
 
 Each topic that somebody shows has one thread that looks; what it found is compared with what was sent before, and encoded once for all.
 Ids say how far a browser is: one that comes back gets what it missed, or a snapshot when that is too long ago. A browser that does not
@@ -18,17 +19,17 @@ from typing import Any
 
 from aiohttp import web
 
-from supervisor.core.errors import NotFound, one_line
+from supervisor.core.errors import NightcrewError, NotFound, one_line
 from supervisor.faces.web.feature import State, Topic
 
 QUEUE = 64
 """Events that wait for one browser."""
 KEPT = 256
 """Events that one who comes back may have missed."""
-TOPICS_MAX = 8
-"""Of one browser's page."""
 CLIENTS_MAX, FEEDS_MAX = 100, 64
 """Browsers, and topics that are looked at, at one time: each of those has a thread."""
+TOPICS_MAX = FEEDS_MAX
+"""Topics of one stream, which all pages of a browser share (`static/core.js`)."""
 BEAT_S = 15.0
 """Between two signs of life, and two looks whether the session still holds."""
 LINGER_S = 5.0
@@ -144,9 +145,8 @@ class Hub:
         return self._count
 
     async def stream(self, request: web.Request, alive: Alive, headers: Mapping[str, str]) -> web.StreamResponse:
-        """Serve one EventSource until it leaves, or is not `alive` any more. Raises NotFound for a topic that does not exist."""
-        names = list(dict.fromkeys(request.query.getall("topic", [])))[:TOPICS_MAX]
-        topics = {name: self._made(name) for name in names if name not in self._feeds}
+        """Serve one EventSource until it leaves, or is not `alive` any more. Raises NotFound when none of its topics exists."""
+        names, topics = self._known(request.query.getall("topic", []))
         if self._count >= CLIENTS_MAX or len(self._feeds) + len(topics) > FEEDS_MAX:
             return web.Response(status=503, text="too many pages are open")
         response = web.StreamResponse(headers={**headers, "Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
@@ -162,6 +162,20 @@ class Hub:
             self._count -= 1
             self._leave(client)
         return response
+
+    def _known(self, wanted: Iterable[str]) -> tuple[list[str], dict[str, Topic]]:
+        """Return the topics that exist, and those that nobody shows yet. One that does not exist takes the others from no page."""
+        names = list(dict.fromkeys(wanted))[:TOPICS_MAX]
+        topics: dict[str, Topic] = {}
+        missing: list[NightcrewError] = []
+        for name in names:
+            try:
+                topics |= {name: self._made(name)} if name not in self._feeds else {}
+            except NightcrewError as error:
+                missing.append(error)
+        if missing and len(missing) == len(names):
+            raise missing[0]
+        return [name for name in names if name in topics or name in self._feeds], topics
 
     def _made(self, name: str) -> Topic:
         first, _, rest = name.partition(":")

@@ -10,7 +10,7 @@ from typing import Any
 from supervisor.daemon import protocol
 from tests.faces.browsing import NEEDS_CHROMIUM, PHONE, Opened
 from tests.faces.web.axe import NEEDS_AXE, serious
-from tests.faces.web.conftest import HOSTILE, NAME, Served
+from tests.faces.web.conftest import HOSTILE, NAME, Served, entered
 from tests.support import House, git, wait_until
 
 pytestmark = NEEDS_CHROMIUM
@@ -42,7 +42,7 @@ def expect_text(page: Any, selector: str, text: str) -> None:
         raise AssertionError(f"no {selector} with {text!r}; it said {page.locator('#said').inner_text()!r}") from late
 
 
-def test_the_crew_in_its_groups_and_nothing_hostile_runs(visit: Visit, crewed: House, served: Served) -> None:
+def test_the_crew_in_its_groups_and_nothing_hostile_runs(visit: Visit, crewed: House, served: Served) -> None:  # X12
     opened = visit(fresh=True)
     page = opened.page
     row(page, "asks").get_by_role("button", name="Allow").wait_for()
@@ -284,6 +284,49 @@ def test_the_server_dies_comes_back_and_only_shows(visit: Visit, crewed: House, 
     assert crewed.state("meanwhile") == "running"
     assert served.end() == 0, "asked to end, it ends well"
     served.start()
+
+
+def test_eight_visible_pages_are_live_and_the_first_one_acts(browser: Any, crewed: House, served: Served) -> None:
+    """A browser gives a server six connections: all pages share one stream, and the next page takes it over when its holder goes."""
+    context = browser.new_context()
+    try:
+        opened = entered(context, served)
+        first = opened.page
+        paths = [
+            agent(crewed, "works"),
+            agent(crewed, "reads"),
+            agent(crewed, "asks"),
+            "/",
+            "/runs",
+            "/limits",
+            f"{agent(crewed, 'edits')}#diff",
+        ]
+        pages = [first]
+        for path in paths:
+            pages.append(context.new_page())
+            pages[-1].goto(served.base + path)
+        for page in pages:
+            assert page.evaluate("document.visibilityState") == "visible"
+            expect_text(page, "#link", "live")
+        expect_text(pages[1], ".screen div", "step ")
+        expect_text(pages[7], ".stat", NAME)
+        crewed.ok("add", "--id", "shared", "sleep 600")
+        for page in (first, pages[4]):
+            row(page, "shared").wait_for()
+        row(first, "shared").locator("input").check()
+        first.keyboard.press("k")
+        first.keyboard.press("y")
+        wait_until(lambda: crewed.state("shared") == "cancelled", "an act in the first page")
+        first.close()
+        crewed.ok("add", "--id", "after", "sleep 600")
+        row(pages[4], "after").wait_for()
+        expect_text(pages[4], "#link", "live")
+        shown = pages[1].locator(".screen").inner_text()
+        wait_until(lambda: pages[1].locator(".screen").inner_text() != shown, "the screen to go on")
+        crewed.ok("kill", "after")
+        assert opened.noise == []
+    finally:
+        context.close()
 
 
 def test_the_token_of_a_phone_looks_until_it_is_revoked(browser: Any, crewed: House, served: Served) -> None:

@@ -11,7 +11,7 @@ function takeKey() {
   }
   return localStorage.getItem(KEY) || "";
 }
-const key = takeKey();
+let key = takeKey();
 
 // Elements ---------------------------------------------------------------------------------------------------------------------------
 
@@ -84,6 +84,7 @@ const utf8 = new TextEncoder();
 
 /** Whether who answers at this address is the server of this session. The port may be another program's by now: it gets no key. */
 async function proven() {
+  key = localStorage.getItem(KEY) || key; // another page may have entered anew
   if (!key) return true;
   const nonce = Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
   const answer = await fetch(`/data/proof?nonce=${nonce}`);
@@ -125,7 +126,15 @@ export async function act(verb, body) {
 
 // Events -----------------------------------------------------------------------------------------------------------------------------
 
-let skew = 0;
+// A browser gives a server six connections, whatever the number of its pages. So one page holds the stream of all of them: the one that has
+// the lock `LEADS`. The others say by a channel what they follow, and hear there what came. When that page goes, the next one has the lock.
+
+const LEADS = "nightcrew-events", PAGE = "nightcrew-page-", QUIET_MS = 40000, TOPICS_MAX = 64;
+const me = Array.from(crypto.getRandomValues(new Uint8Array(8)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+const channel = navigator.locks && "BroadcastChannel" in self ? new BroadcastChannel(LEADS) : null;
+const followers = new Set();
+const forever = new Promise(() => {});
+let skew = 0, begun = false, leader = null, isLinked = false, silent = 0;
 
 /** Seconds of the server's clock. */
 export const now = () => Date.now() / 1000 + skew;
@@ -135,60 +144,162 @@ export const now = () => Date.now() / 1000 + skew;
  * connections come back by themselves; the head of the page says how it is. Returns what ends it.
  */
 export function follow(topics, told) {
-  const states = new Map(topics.map((topic) => [topic, new Map()]));
-  let source = null, last = "", again = 0, quiet = 0, ended = false;
+  const one = { states: new Map(topics.map((topic) => [topic, new Map()])), told };
+  followers.add(one);
+  begin();
+  want(topics);
+  return () => { followers.delete(one); want([]); };
+}
 
-  function alive() {
-    clearTimeout(quiet);
-    quiet = setTimeout(() => { linked(false); source.close(); later(); }, 40000);
-    linked(true);
+function begin() {
+  if (begun) return;
+  begun = true;
+  if (!channel) {
+    leader = lead();
+    return;
   }
-  function take(event, whole) {
-    const said = JSON.parse(event.data), state = states.get(said.topic);
-    last = event.lastEventId;
-    alive();
-    if (!state) return;
-    const changed = new Set(Object.keys(said.set));
-    if (whole) {
-      for (const name of state.keys()) if (!(name in said.set)) { changed.add(name); state.delete(name); }
+  channel.onmessage = (event) => hear(event.data);
+  navigator.locks.request(PAGE + me, () => forever);
+  navigator.locks.request(LEADS, () => {
+    leader = lead();
+    want([]);
+    channel.postMessage({ is: "who" });
+    return forever;
+  });
+  addEventListener("pagehide", () => { followers.clear(); want([]); });
+  setInterval(() => { if (!isLinked && !document.hidden && !leader) channel.postMessage({ is: "try" }); }, 2000);
+}
+
+/** Say what this page follows; of `fresh` topics all that is known is sent to it. */
+function want(fresh) {
+  const said = { is: "want", from: me, topics: [...new Set([...followers].flatMap((one) => [...one.states.keys()]))], fresh };
+  if (leader) leader.wants(said);
+  else channel?.postMessage(said);
+}
+
+function hear(said) {
+  if (said.to && said.to !== me) return;
+  switch (said.is) {
+    case "who": return want([]);
+    case "want": return leader?.wants(said);
+    case "try": return leader?.connect();
+    case "link":
+      if (said.skew !== undefined) skew = said.skew;
+      return said.on ? alive() : linked(false);
+    case "said":
+      alive();
+      for (const one of followers) if (one.states.has(said.topic)) take(one, said);
+  }
+}
+
+function alive() {
+  clearTimeout(silent);
+  silent = setTimeout(() => linked(false), QUIET_MS);
+  linked(true);
+}
+
+function take({ states, told }, said) {
+  const state = states.get(said.topic);
+  told(said.topic, state, changes(state, said));
+}
+
+/** Bring a state up to date; the names of what changed. */
+function changes(state, said) {
+  const changed = new Set(Object.keys(said.set));
+  const gone = said.whole ? [...state.keys()].filter((name) => !(name in said.set)) : said.drop || [];
+  for (const name of gone) { changed.add(name); state.delete(name); }
+  for (const [name, value] of Object.entries(said.set)) state.set(name, value);
+  return changed;
+}
+
+/** The stream of all pages, which this page holds from now on. */
+function lead() {
+  const pages = new Map(), states = new Map();
+  let source = null, asked = [], last = "", again = 0, quiet = 0, less = 0, trying = false;
+
+  function spread(said) {
+    channel?.postMessage(said);
+    hear(said);
+  }
+  const wanted = () => [...new Set([...pages.values()].flat())].slice(-TOPICS_MAX);
+
+  function wants({ from, topics, fresh }) {
+    if (topics.length) pages.set(from, topics);
+    else pages.delete(from);
+    for (const topic of fresh) {
+      if (!states.has(topic)) continue;
+      const said = { is: "said", to: from, topic, whole: true, set: Object.fromEntries(states.get(topic)) };
+      if (from === me) hear(said);
+      else channel.postMessage(said);
     }
-    for (const name of said.drop || []) { changed.add(name); state.delete(name); }
-    for (const [name, value] of Object.entries(said.set)) state.set(name, value);
-    told(said.topic, state, changed);
+    if (wanted().some((topic) => !asked.includes(topic))) {
+      last = ""; // the server sends all of every topic: what came until now is none of the new ones
+      reconnect();
+    } else {
+      connect();
+      clearTimeout(less);
+      less = setTimeout(() => { if (wanted().length < asked.length) reconnect(); }, 2000);
+    }
   }
-  function later() {
-    if (ended) return;
+  function reconnect() {
+    source?.close();
+    source = null;
+    asked = [];
+    connect();
+  }
+  function lost() {
+    source?.close();
+    source = null;
+    spread({ is: "link", on: false });
     clearTimeout(again);
     again = setTimeout(connect, 1000);
   }
-  async function connect() {
-    const ours = await proven().catch(() => false);
-    if (ended) return;
-    if (!ours) {
-      linked(false);
-      later();
-      return;
-    }
-    const asked = new URLSearchParams({ key });
-    for (const topic of topics) asked.append("topic", topic);
-    if (last) asked.set("after", last);
-    source = new EventSource(`/events?${asked}`);
-    source.addEventListener("state", (event) => take(event, true));
-    source.addEventListener("delta", (event) => take(event, false));
-    for (const kind of ["hello", "beat"]) {
-      source.addEventListener(kind, (event) => { skew = JSON.parse(event.data).now - Date.now() / 1000; alive(); });
-    }
-    source.addEventListener("error", () => {
-      linked(false);
-      source.close();
-      later();
-    });
+  function heard() {
+    clearTimeout(quiet);
+    quiet = setTimeout(lost, QUIET_MS);
   }
-  connect();
-  return () => { ended = true; clearTimeout(again); clearTimeout(quiet); source?.close(); };
+  function came(event, whole) {
+    const said = JSON.parse(event.data);
+    last = event.lastEventId;
+    heard();
+    if (!states.has(said.topic)) states.set(said.topic, new Map());
+    changes(states.get(said.topic), { ...said, whole });
+    spread({ ...said, is: "said", whole });
+  }
+  async function forget() {
+    const { held } = await navigator.locks.query();
+    const living = new Set(held.map((lock) => lock.name));
+    for (const page of pages.keys()) if (page !== me && !living.has(PAGE + page)) wants({ from: page, topics: [], fresh: [] });
+  }
+  async function connect() {
+    if (source || trying) return;
+    trying = true;
+    const ours = await proven().catch(() => false);
+    trying = false;
+    if (!ours) return lost();
+    if (source || !wanted().length) return;
+    asked = wanted();
+    for (const topic of states.keys()) if (!asked.includes(topic)) states.delete(topic);
+    const query = new URLSearchParams({ key });
+    for (const topic of asked) query.append("topic", topic);
+    if (last) query.set("after", last);
+    const made = source = new EventSource(`/events?${query}`);
+    made.addEventListener("state", (event) => came(event, true));
+    made.addEventListener("delta", (event) => came(event, false));
+    for (const kind of ["hello", "beat"]) {
+      made.addEventListener(kind, (event) => {
+        heard();
+        spread({ is: "link", on: true, skew: JSON.parse(event.data).now - Date.now() / 1000 });
+        if (channel) forget();
+      });
+    }
+    made.addEventListener("error", () => { if (source === made) lost(); });
+  }
+  return { wants, connect };
 }
 
 function linked(yes) {
+  isLinked = yes;
   const link = document.getElementById("link");
   link.className = yes ? "on" : "off";
   setText(link, yes ? (readOnly ? "live, read only" : "live") : "not connected; trying again");
