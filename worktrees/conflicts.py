@@ -7,10 +7,11 @@ a directory out of which the other moved or deleted something.
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path, PurePosixPath
@@ -181,7 +182,8 @@ class _Dispute:
 def _own_conflicts(trial: _Trial, pairs: Sequence[Pair], starts: Mapping[str, str]) -> dict[Pair, Verdict | None]:
     """Return what conflicts between the changes that each of two results made itself: None for pairs that did not get their turn in time,
     nothing for pairs whose answer stays as it is. `starts` says, by commit, where a result's own changes begin."""
-    disputes = [dispute for pair in pairs if (dispute := _dispute(trial.repo, pair, starts)) is not None]
+    is_older = functools.cache(functools.partial(_is_older, trial.repo))  # thousands of pairs have few starts
+    disputes = [dispute for pair in pairs if (dispute := _dispute(pair, starts, is_older)) is not None]
     if not disputes:
         return {}
     trees = trial.trees([*starts, *starts.values()])
@@ -206,13 +208,17 @@ def _starts(repo: Repository, pairs: Iterable[Pair], bases: Mapping[str, str], h
     return found
 
 
-def _dispute(repo: Repository, pair: Pair, starts: Mapping[str, str]) -> _Dispute | None:
+def _is_older(repo: Repository, one: str, two: str) -> bool:
+    return repo.git.run(repo.store, "merge-base", "--is-ancestor", one, two, accept=(0, 1)).code == 0
+
+
+def _dispute(pair: Pair, starts: Mapping[str, str], is_older: Callable[[str, str], bool]) -> _Dispute | None:
     """Return how the two began; None where they began at the same commit, or where that is not known."""
     one, two = pair
     first, second = starts.get(one, ""), starts.get(two, "")
     if not first or not second or first == second:
         return None
-    if repo.git.run(repo.store, "merge-base", "--is-ancestor", second, first, accept=(0, 1)).code == 0:
+    if is_older(second, first):
         return _Dispute(pair, two, one, second, first)
     return _Dispute(pair, one, two, first, second)
 
