@@ -18,8 +18,10 @@ PIECE = re.compile(
 
 _COLOR = re.compile(r"(\x1b\[[0-9;:]*m)")
 _ENDS = ("\x1b[m", "\x1b[0m")
-_HIDES = re.compile(r"(?:^|;)0*8(?:;|$)")
-"""Of the numbers of a colour: text of the colour of what is behind it. 38;5;8 and 48;5;8 are a grey, and are not tried to be told apart."""
+_EXTENDED = re.compile(r"[345]8[;:](?:5[;:]\d*|2(?:[;:]\d*){3})")
+"""Of the numbers of a colour: one of a palette, or of red, green and blue."""
+_HIDES = re.compile(r"(?:^|[;:])0*8(?:[;:]|$)")
+"""Text of the colour of what is behind it."""
 
 
 def escaped(text: str) -> str:
@@ -33,7 +35,9 @@ def for_terminal(text: str) -> str:
     if text.isascii() and text.replace("\n", " ").replace("\t", " ").isprintable():
         return text
     pieces = _COLOR.split(text)
-    found = [piece if at % 2 and not _HIDES.search(piece[2:-1]) else _line_ends(piece) for at, piece in enumerate(pieces)]
+    found = [
+        piece if at % 2 and not _HIDES.search(_EXTENDED.sub("", piece[2:-1])) else _line_ends(piece) for at, piece in enumerate(pieces)
+    ]
     colors = [piece for piece in found[1::2] if piece.startswith("\x1b")]
     if colors and colors[-1] not in _ENDS:
         found.insert(-1 if not found[-1].strip("\n") else len(found), _ENDS[1])

@@ -230,6 +230,8 @@ def test_colours_survive_and_end_with_their_text() -> None:
     assert for_terminal("a\x1b[31mb\x1b[0m\n") == "a\x1b[31mb\x1b[0m\n"
     assert for_terminal("a\x1b[31mb\n") == "a\x1b[31mb\n\x1b[0m"
     assert for_terminal("a\x1b[38;2;1;2;3mb") == "a\x1b[38;2;1;2;3mb\x1b[0m"
+    assert for_terminal("\x1b[38;5;8mx\x1b[0m\x1b[48:2:8:8:8mx\x1b[0m") == "\x1b[38;5;8mx\x1b[0m\x1b[48:2:8:8:8mx\x1b[0m"
+    assert for_terminal("\x1b[38;5;8;8mx") == "\\x1b[38;5;8;8mx"
     assert for_terminal("\x1b[8mx\x1b[1;8mx") == "\\x1b[8mx\\x1b[1;8mx"
     assert for_terminal("one\r\ntwo\rthree\t\u0435\u0301") == "one\r\ntwo\\rthree\t\u0435\u0301"
     assert escaped("\x1b[31m\ta\nb") == "\\x1b[31m\ta\nb"
