@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterable, Iterator
 from itertools import chain
+from pathlib import Path
 
 from agents import protocols
 from agents.kinds import kinds
@@ -12,6 +14,8 @@ from agents.protocols import Entry
 from supervisor.cli import common
 from supervisor.core.errors import NotFound
 from supervisor.faces import transcript
+from supervisor.host.paths import Home
+from supervisor.ledger import conversations, rows
 from supervisor.ledger.queries import TaskView
 
 
@@ -33,6 +37,20 @@ def readable(view: TaskView, head: bytes) -> bool:
     kind = kinds().get(view.kind)
     is_headless = kind is not None and bool(kind.protocol) and not view.interactive
     return is_headless or bool(protocols.recognised(head))
+
+
+def kept(where: Home, view: TaskView) -> Path:
+    """What holds the words of an agent in its own interface: the file in which its program keeps the conversation, where its protocol reads
+    that; else its stdout."""
+    from supervisor.daemon import continuing
+
+    kind = kinds().get(view.kind)
+    path = ""
+    if kind is not None and kind.protocol == "claude":
+        with contextlib.closing(common.ledger(where, view.id)) as db:
+            held = conversations.one(db, view.id, view.epoch)
+            path = continuing.transcript_of(rows.launch(db, view.id), kind, held.session) if held is not None else ""
+    return Path(path) if path else where.attempt(view.id, view.epoch) / "stdout.log"
 
 
 def with_prompt(found: Iterable[Entry], prompt: str) -> Iterator[Entry]:

@@ -148,6 +148,12 @@ def _copy_of(home: Home, key: tuple[str, int], kind: Kind, env: Mapping[str, str
     return None
 
 
+def transcript_of(launch: LaunchRow, kind: Kind, session: str) -> str:
+    """Return the path of the file in which a kind's own program keeps a conversation; empty when there is none, or it is kept among the
+    records of the attempt."""
+    return next(filter(_is_file, _paths(kind, {**launch.env, **launch.spec.params}, session)), "")
+
+
 def _is_file(path: str) -> bool:
     """A plain file with something in it; it is not opened."""
     try:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 
 import pytest
 
@@ -63,6 +65,42 @@ def test_an_agent_in_its_own_interface_shows_its_prompt_and_screen(house: House)
     house.ok("run", "-d", house.plan(shell_task("sits", "printf 'at the \\033[31mprompt\\033[0m'; read x", kind="terminal")))
     wait_until(lambda: "at the prompt" in house.ok("logs", "sits"), "its screen")
     assert "\x1b" not in house.ok("logs", "sits")
+
+
+KIND = """
+description = "sits in its own interface, and keeps what was said in a file"
+binary = "own-agent"
+protocol = "claude"
+prompt = "stream"
+headless = ["--session-id", "{session}"]
+interactive = ["{session}", "--", "{prompt}"]
+transcript = ["~/kept/*/{session}.jsonl"]
+"""
+SITS = """#!/bin/sh
+mkdir -p "$HOME/kept/here"
+cp "$HOME/said.jsonl" "$HOME/kept/here/$1.jsonl"
+echo ready; read x
+"""
+
+
+def test_of_an_agent_in_its_own_interface_the_kept_conversation_is_shown(house: House, tmp_path: Path) -> None:
+    program = tmp_path / "bin" / "own-agent"
+    program.parent.mkdir()
+    program.write_text(SITS)
+    program.chmod(0o755)
+    (house.config.parent / "kinds").mkdir(exist_ok=True)
+    (house.config.parent / "kinds" / "own.toml").write_text(KIND)
+    said = [
+        {"type": "user", "message": {"role": "user", "content": "Why is it slow?"}},
+        {"type": "assistant", "message": {"role": "assistant", "content": [{"type": "text", "text": "It sleeps.\x1b[2J"}]}},
+    ]
+    (tmp_path / "said.jsonl").write_text("".join(json.dumps(one) + "\n" for one in said))
+    env = {"PATH": f"{program.parent}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    house.start_daemon()
+    task = '[[tasks]]\nid = "own"\nkind = "own"\ninteractive = true\nsandbox = 0\nprompt = "Why is it slow?"\n'
+    house.ok("run", "-d", house.plan(task), env=env)
+    wait_until(lambda: "agent: It sleeps" in house.ok("logs", "own"), "what is kept")
+    assert house.ok("logs", "own") == "user: Why is it slow?\nagent: It sleeps.\\x1b[2J\n"
 
 
 def test_a_transcript_begins_with_the_prompt_unless_the_stream_has_it() -> None:

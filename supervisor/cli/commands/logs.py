@@ -6,6 +6,7 @@ import contextlib
 import json
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 
@@ -14,6 +15,7 @@ from supervisor.cli.names import any_name
 from supervisor.cli.tail import CHUNK, Tail
 from supervisor.core.errors import NotFound
 from supervisor.core.states import TaskState
+from supervisor.faces.status import ATTENDED
 from supervisor.host import foreign
 from supervisor.host.paths import Home, home
 from supervisor.ledger import queries, rows
@@ -34,7 +36,7 @@ def command(name: str, follow: bool, attempt: int | None, stream: str | None, ra
     """Show what an agent said and did: its prompt, its words, and a line for each call of a tool.
 
     For a command, and with --stream or --raw for any task, show the output: stdout on stdout, stderr on stderr. For an agent in its own
-    interface show its screen. A file or a pipe gets output byte for byte. On a terminal colours survive, and what would steer the
+    interface whose conversation cannot be read, show its screen. A file or a pipe gets output byte for byte. On a terminal colours survive, and what would steer the
     terminal is shown as escapes.
 
     \b
@@ -53,11 +55,11 @@ def command(name: str, follow: bool, attempt: int | None, stream: str | None, ra
     directory = where.attempt(view.id, epoch)
     if view.final and not any((directory / f"{kind}.log").exists() for kind in ("stdout", "stderr")):
         common.say(f"there are no logs of {view.id}: its logs were removed, or it never came so far; nightcrew status {view.id}")
-    if as_transcript or not (raw or stream or as_json):
+    if as_transcript or not (raw or stream or as_json or _is_plain(view, directory)):
         from supervisor.cli import transcript
 
-        log = directory / "stdout.log"
-        if as_transcript or transcript.readable(view, Tail(log).read(CHUNK)):
+        log = transcript.kept(where, view) if view.interactive and epoch == view.epoch else directory / "stdout.log"
+        if log.name != "stdout.log" or as_transcript or transcript.readable(view, Tail(log).read(CHUNK)):
             pieces = _pieces(Tail(log), view.id, epoch if follow else None)
             transcript.show(view, pieces, as_json=as_json, prompt=_prompt(view.id))
             if not as_transcript:
@@ -80,6 +82,11 @@ def command(name: str, follow: bool, attempt: int | None, stream: str | None, ra
             click.echo(_text(kept), nl=False)
         elif epoch == view.epoch:
             _show_pane(where, view)
+
+
+def _is_plain(view: queries.TaskView, directory: Path) -> bool:
+    """Whether it is a command whose output is no stream of JSON: then nothing is imported that reads one."""
+    return view.kind in ("shell", ATTENDED) and not Tail(directory / "stdout.log").read(1).startswith(b"{")
 
 
 def _prompt(task: str) -> str:
