@@ -15,16 +15,17 @@ CHUNK = 65536
 class Tail:
     """Reads what is new in one log."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, below: Path | None = None) -> None:
+        """`below`: a directory under which an agent can replace directories by links; see `foreign.open_plain`."""
         self.stream = path.stem
         """`stdout`, `stderr` or `gate`, as the logs of an attempt are called."""
-        self._path = path
+        self._path, self._below = path, below
         self._at = 0
 
     def read(self, limit: int = -1) -> bytes:
         """The next bytes, at most `limit`; none when there are none yet."""
         try:
-            with foreign.open_plain(self._path) as file:
+            with foreign.open_plain(self._path, self._below) as file:
                 left = max(0, os.fstat(file.fileno()).st_size - self._at)
                 file.seek(self._at)
                 data = file.read(left if limit < 0 else min(limit, left))

@@ -39,18 +39,16 @@ def readable(view: TaskView, head: bytes) -> bool:
     return is_headless or bool(protocols.recognised(head))
 
 
-def kept(where: Home, view: TaskView) -> Path:
-    """What holds the words of an agent in its own interface: the file in which its program keeps the conversation, where its protocol reads
-    that; else its stdout."""
+def kept(where: Home, view: TaskView) -> Path | None:
+    """Return the file in which the program of an agent in its own interface keeps the conversation; None where we cannot read one."""
     from supervisor.daemon import continuing
 
     kind = kinds().get(view.kind)
-    path = ""
-    if kind is not None and kind.protocol == "claude":
-        with contextlib.closing(common.ledger(where, view.id)) as db:
-            held = conversations.one(db, view.id, view.epoch)
-            path = continuing.transcript_of(rows.launch(db, view.id), kind, held.session) if held is not None else ""
-    return Path(path) if path else where.attempt(view.id, view.epoch) / "stdout.log"
+    if kind is None or kind.protocol != "claude":
+        return None
+    with contextlib.closing(common.ledger(where, view.id)) as db:
+        held = conversations.one(db, view.id, view.epoch)
+        return None if held is None else continuing.transcript_of(where, rows.launch(db, view.id), kind, held)
 
 
 def with_prompt(found: Iterable[Entry], prompt: str) -> Iterator[Entry]:

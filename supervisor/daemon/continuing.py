@@ -148,10 +148,16 @@ def _copy_of(home: Home, key: tuple[str, int], kind: Kind, env: Mapping[str, str
     return None
 
 
-def transcript_of(launch: LaunchRow, kind: Kind, session: str) -> str:
-    """Return the path of the file in which a kind's own program keeps a conversation; empty when there is none, or it is kept among the
-    records of the attempt."""
-    return next(filter(_is_file, _paths(kind, {**launch.env, **launch.spec.params}, session)), "")
+def transcript_of(home: Home, launch: LaunchRow, kind: Kind, held: Held) -> Path | None:
+    """Return the file in which a kind's own program keeps a conversation: in a confined attempt's copy of the program's home, else in the
+    person's; None when there is none. A file in a copy lies below the attempt's directory, where an agent can write."""
+    env = {**launch.env, **launch.spec.params}
+    copy = _copy_of(home, (held.task, held.epoch), kind, env, held.session)
+    if copy is not None:
+        name = copy.transcript()
+        return copy.attempt / copy.own / name if name else None
+    found = next(filter(_is_file, _in_home(kind, env, held.session)), "")
+    return Path(found) if found else None
 
 
 def _is_file(path: str) -> bool:

@@ -36,8 +36,8 @@ def command(name: str, follow: bool, attempt: int | None, stream: str | None, ra
     """Show what an agent said and did: its prompt, its words, and a line for each call of a tool.
 
     For a command, and with --stream or --raw for any task, show the output: stdout on stdout, stderr on stderr. For an agent in its own
-    interface whose conversation cannot be read, show its screen. A file or a pipe gets output byte for byte. On a terminal colours survive, and what would steer the
-    terminal is shown as escapes.
+    interface whose conversation cannot be read, show its screen. A file or a pipe gets output byte for byte. On a terminal colours
+    survive, and what would steer the terminal is shown as escapes.
 
     \b
     nightcrew logs -f discounts
@@ -58,9 +58,10 @@ def command(name: str, follow: bool, attempt: int | None, stream: str | None, ra
     if as_transcript or not (raw or stream or as_json or _is_plain(view, directory)):
         from supervisor.cli import transcript
 
-        log = transcript.kept(where, view) if view.interactive and epoch == view.epoch else directory / "stdout.log"
-        if log.name != "stdout.log" or as_transcript or transcript.readable(view, Tail(log).read(CHUNK)):
-            pieces = _pieces(Tail(log), view.id, epoch if follow else None)
+        kept = transcript.kept(where, view) if view.interactive and epoch == view.epoch else None
+        if kept is not None or as_transcript or transcript.readable(view, Tail(directory / "stdout.log").read(CHUNK)):
+            log = Tail(directory / "stdout.log") if kept is None else Tail(kept, directory if kept.is_relative_to(directory) else None)
+            pieces = _pieces(log, view.id, epoch if follow else None)
             transcript.show(view, pieces, as_json=as_json, prompt=_prompt(view.id))
             if not as_transcript:
                 Tail(directory / "stderr.log").show()
@@ -78,8 +79,8 @@ def command(name: str, follow: bool, attempt: int | None, stream: str | None, ra
             break
         time.sleep(LOOK_S)
     if not shown and not as_json and stream != "gate":
-        if kept := foreign.read_plain(directory / "screen.txt", SCREEN_MAX):
-            click.echo(_text(kept), nl=False)
+        if screen := foreign.read_plain(directory / "screen.txt", SCREEN_MAX):
+            click.echo(_text(screen), nl=False)
         elif epoch == view.epoch:
             _show_pane(where, view)
 

@@ -17,12 +17,14 @@ _NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.ENXIO,
 _PIECE = 2**20
 
 
-def open_plain(file: Path) -> IO[bytes]:
-    """Open for reading, never through a symbolic link at `file` and never waiting on a pipe.
+def open_plain(file: Path, below: Path | None = None) -> IO[bytes]:
+    """Open for reading, never through a symbolic link at `file` and never waiting on a pipe. With `below`, a directory that holds `file`,
+    no directory between the two is a symbolic link either.
 
     Raises OSError, also when it is not a regular file.
     """
-    with folder(file.parent) as here:
+    top = below or file.parent
+    with folder(top, "" if below is None else str(file.parent.relative_to(below))) as here:
         handle = os.open(file.name, os.O_RDONLY | SAFE, dir_fd=here.handle)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
