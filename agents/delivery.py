@@ -33,6 +33,8 @@ BEGUN_S = 1.0
 """A program that began less than this many seconds ago may not read yet, or drop what was typed as it sets its terminal up."""
 TYPING_S = 2.0
 """A person who pressed a key in the pane within this many seconds is typing."""
+UNKNOWN = "unknown"
+"""Label of what looks like a dialog and is none of the known ones."""
 CLAUDE = "claude"
 """What the kernel calls Claude Code's process."""
 _TAIL = 24
@@ -77,6 +79,8 @@ class Dialog:
     allow: tuple[str, ...] = ()
     """Keys, by tmux's names, that allow what it asks; none: nobody knows them."""
     deny: tuple[str, ...] = ()
+    end: tuple[str, ...] = ()
+    """How a part of the last line that is not blank begins, one of them; none: any does."""
 
 
 def evidence(known: Known, now: float) -> list[Evidence]:
@@ -84,7 +88,7 @@ def evidence(known: Known, now: float) -> list[Evidence]:
     silence hint at. `now`: wall-clock seconds."""
     found = dialog(known.screen)
     state = AgentState.WAITING_INPUT if known.words else AgentState.BLOCKED_STARTUP
-    said = f"it shows a dialog: {found.label} ({found.cli})" if found is not None else ""
+    said = _shows_dialog(found) if found is not None else ""
     shown = [Evidence(Source.SCREEN, state, known.printed or now, said)] if said else []
     found_hints = (hints.title(known.title, now), hints.silence(known.printed, now))
     return [*known.words, *shown, *(piece for piece in found_hints if piece is not None)]
@@ -122,7 +126,7 @@ def why_not(known: Known, text: str) -> str:
     elif known.age_s < BEGUN_S:
         return "its program has only just begun"
     if (found := dialog(known.screen)) is not None:
-        return f"it shows a dialog: {found.label} ({found.cli})"
+        return _shows_dialog(found)
     if known.unread:
         return "its program does not read its terminal now"
     return why_never(known, text)
@@ -172,9 +176,17 @@ def why_unconfirmed(after: Known) -> str:
 
 
 def dialog(screen: str) -> Dialog | None:
-    """The known dialog at the end of a screen."""
+    """Return the dialog at the end of a screen; one that is known by its words goes before one that only looks like one."""
     tail = [line.strip() for line in screen.rstrip().splitlines()[-_TAIL:]]
-    return next((one for one in dialogs() if _shows(tail, one.lines)), None)
+    return next((one for one in dialogs() if _shows(tail, one.lines) and _ends(tail, one.end)), None)
+
+
+def _ends(tail: list[str], wanted: tuple[str, ...]) -> bool:
+    return not wanted or any(part.startswith(wanted) for line in tail[-1:] for part in line.split(" · "))
+
+
+def _shows_dialog(found: Dialog) -> str:
+    return "it shows a dialog that nightcrew does not know" if found.label == UNKNOWN else f"it shows a dialog: {found.label} ({found.cli})"
 
 
 def _shows(tail: list[str], wanted: tuple[str, ...]) -> bool:
@@ -191,7 +203,7 @@ def dialogs() -> tuple[Dialog, ...]:
         if file.name.endswith(".toml"):
             shape = tomllib.loads(file.read_text(encoding="utf-8"))
             found += [
-                Dialog(file.name.removesuffix(".toml"), label, *(tuple(one.get(key, ())) for key in ("lines", "allow", "deny")))
+                Dialog(file.name.removesuffix(".toml"), label, *(tuple(one.get(key, ())) for key in ("lines", "allow", "deny", "end")))
                 for label, one in shape.items()
             ]
-    return tuple(found)
+    return tuple(sorted(found, key=lambda one: one.label == UNKNOWN))

@@ -10,8 +10,9 @@ Sources have ranks (1 is the surest). No source is believed beyond what it can k
 - **gateway**: what its requests do. A request under way means that an agent which said nothing, or said that it was idle before, works;
   one that is held back or refused upstream means `rate_limited`. It says nothing of an agent that waits for a person: a session's side
   requests go on meanwhile.
-- **title**, **screen**, **silence**: they may say that a person should look, and, while nothing else is known of a start, that a dialog
-  blocks it. They never say that an agent is idle or done.
+- **title**, **screen**, **silence**: they may say that a person should look. A dialog on the screen counts for more where it would not
+  be seen otherwise: while nothing else is known of a start it blocks that, and an agent that rests waits for an answer. They never say
+  that an agent is idle or done.
 
 Absence is no evidence: what was said last holds, with its age, until a source that knows says otherwise. Nothing at all is `unknown`.
 """
@@ -67,7 +68,9 @@ ENDED = frozenset({AgentState.DONE, AgentState.FAILED, AgentState.CRASHED, Agent
 _PROCESS_DECIDES = ENDED | {AgentState.QUEUED, AgentState.PAUSED}
 _OWN_WORDS = (Source.PROTOCOL, Source.HOOK, Source.SESSION_FILE)
 _REST = frozenset({AgentState.IDLE, AgentState.UNKNOWN})
-_QUIET = frozenset({AgentState.IDLE, AgentState.INTERRUPTED, AgentState.STARTING})
+RESTS = frozenset({AgentState.IDLE, AgentState.INTERRUPTED})
+"""It waits for a prompt."""
+_QUIET = RESTS | {AgentState.STARTING}
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,9 +155,11 @@ def _decide(newest: dict[Source, Evidence]) -> tuple[Evidence | None, str]:
     said = max(words, key=lambda piece: (piece.at, -piece.source), default=None)
     if gateway is not None and _gateway_decides(gateway, said):
         return gateway, "its requests tell more than its last word"
+    screen = newest.get(Source.SCREEN)
+    if said is not None and said.state in RESTS and screen is not None and screen.state is AgentState.WAITING_INPUT:
+        return screen, "it rests, and its screen shows a dialog"
     if said is not None:
         return said, "the agent's newest word"
-    screen = newest.get(Source.SCREEN)
     if screen is not None and screen.state is AgentState.BLOCKED_STARTUP:
         return screen, "it has said nothing, and its screen shows a known dialog"
     if process is not None and process.state is not AgentState.UNKNOWN:

@@ -18,7 +18,16 @@ def attach_argv(binary: str, socket: Path, session_id: str, environ: Mapping[str
         return [*tmux, "switch-client", "-t", session_id]
     known = terminal_name(environ.get("TERM", ""))
     # With TMUX set our server refuses a terminal whose number one of its ended panes had before ("nested with care").
-    return ["env", "-u", "TMUX", *([f"TERM={known}"] if known != environ.get("TERM", "") else []), *tmux, "attach-session", "-t", session_id]
+    return [
+        "env",
+        "-u",
+        "TMUX",
+        *([f"TERM={known}"] if known != environ.get("TERM", "") else []),
+        *tmux,
+        "attach-session",
+        "-t",
+        session_id,
+    ]
 
 
 def terminal_name(term: str) -> str:

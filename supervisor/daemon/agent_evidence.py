@@ -17,7 +17,7 @@ from typing import Any
 
 from agents import hook_client
 from agents.hooks import Heard, hear, permissions, tool
-from agents.status import NEEDS_PERSON, AgentState, Evidence, Source
+from agents.status import NEEDS_PERSON, AgentState, Evidence, Source, Status
 from supervisor.core.errors import NightcrewError, Refused
 from supervisor.core.gateway.bucket import Bucket
 from supervisor.host import files, foreign
@@ -81,6 +81,19 @@ class _Agent:
         return self.refused[why]
 
 
+@dataclass(frozen=True, slots=True)
+class LookedAt:
+    """What a look at an agent's screen and session came to."""
+
+    at: float
+    """Monotonic seconds."""
+    heard: list[Evidence]
+    """What its hooks and its output said then."""
+    status: Status
+    asked: bool
+    """They said that it waits for a person."""
+
+
 class AgentEvidence:
     """Belongs to the loop's thread."""
 
@@ -126,6 +139,20 @@ class AgentEvidence:
             return []
         agent.asking.take(float(len(told)), now)
         return told
+
+    def answered(self, key: Key, what: str, *, allowed: bool) -> None:
+        """Note that a person answered what an attempt asked, and that its dialog is gone. No hook tells of a refusal, and the record that
+        Claude Code keeps of its session may be out of reach."""
+        agent = self._agent(key)
+        if not agent.asks:
+            return
+        state, words = (AgentState.WORKING, "") if allowed else (AgentState.INTERRUPTED, "a person said no")
+        agent.count += 1
+        at = self._clock.wall()
+        pending = tuple(one for one in agent.heard.pending if one[1] != what)
+        left = pending if pending != agent.heard.pending else ()
+        agent.heard_now(Heard(Evidence(Source.HOOK, state, at, words, agent.session, agent.count), left if allowed else ()), at)
+        self._keep(key, agent)
 
     def called(self, task: str, epoch: int) -> Mapping[str, int]:
         """How often an attempt called which tool, by its hooks."""

@@ -46,7 +46,7 @@ from supervisor.core.task import Attempt
 from supervisor.daemon import choosing, night_report, nights
 from supervisor.daemon.admission import Admission, why_held
 from supervisor.daemon.admission_history import AdmissionHistory
-from supervisor.daemon.agent_evidence import AgentEvidence
+from supervisor.daemon.agent_evidence import AgentEvidence, LookedAt
 from supervisor.daemon.agent_streams import AgentStreams
 from supervisor.daemon.alerts import Alerts
 from supervisor.daemon.attempt_jobs import AttemptJobs
@@ -137,6 +137,8 @@ class Loop:
         self.publishing = Publishing(doors, self.jobs, clock)
         self.logins = LoginDesk(doors, self.jobs, clock)
         self.evidence = AgentEvidence(doors.home, clock, self.asked.set)
+        self.looked_at: dict[Key, LookedAt] = {}
+        """The newest look at each agent that rests or asks, for `needs`."""
         self.jobs.tools = self.evidence.called
         self.streams = AgentStreams(doors, self.jobs, clock, self.evidence)
         self.sending = Sending(doors, self.jobs, clock, self.evidence, self.streams)

@@ -51,6 +51,8 @@ CASES = {
     "a dialog's text after the first word": ([said(Source.HOOK, S.WORKING), said(Source.SCREEN, S.BLOCKED_STARTUP, 9)], S.WORKING),
     "a screen that says done (X10)": ([said(Source.HOOK, S.WORKING), said(Source.SCREEN, S.DONE, 9)], S.WORKING),
     "a title that says idle": ([said(Source.PROCESS, S.STARTING), said(Source.TITLE, S.IDLE, 9)], S.STARTING),
+    "a dialog of one that rests": ([said(Source.HOOK, S.IDLE), said(Source.SCREEN, S.WAITING_INPUT, 9)], S.WAITING_INPUT),
+    "a dialog of one that works": ([said(Source.HOOK, S.WORKING), said(Source.SCREEN, S.WAITING_INPUT, 9)], S.WORKING),
     "a screen alone": ([said(Source.SCREEN, S.DONE)], S.UNKNOWN),
     "silence is not idle": ([said(Source.HOOK, S.WORKING, 5), said(Source.SILENCE, S.IDLE, 900)], S.WORKING),
     "a sequence orders one moment": (

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.core import tokens
 from supervisor.core.errors import Refused
 from supervisor.core.sandbox import Tier
 from supervisor.daemon import protocol
-from supervisor.host import files
+from supervisor.host import files, secrets
 from supervisor.host.sandbox import probing
 from tests.daemon.test_sending import Agent
 from tests.daemon.test_sending_claude import CLAUDE
@@ -66,6 +67,34 @@ def test_a_question_that_nobody_saw_is_not_answered(house: House) -> None:
         protocol.call(house.home.daemon_socket, "answer", {"task": task, "allow": True, "asked": "Bash: rm -rf build"})
     assert "got" not in agent.tmux("capture-pane", "-p", "-t", agent.pane)
     assert house.run("answer", "nobody", "yes").returncode == 4
+
+
+def test_a_dialog_that_comes_unasked_needs_a_person_and_an_answer_ends_what_a_hook_said(house: House) -> None:
+    """One that nightcrew does not know, of an agent that rests; and a question whose refusal no hook and no record tells of."""
+    agent = start(house, f"cat {SCREEN.parent}/unknown.txt; read line; {DIALOG}")
+    task = agent.view.id
+    token = tokens.derive(secrets.own(house.home.secret), task, 1)
+
+    def tells(name: str, **more: object) -> None:
+        event = {"name": name, "event": {"session_id": "own", **more}}
+        protocol.call(house.home.agents_socket, "hook", event, timeout_s=30, token=token)
+
+    def needs() -> list[tuple[str, str]]:
+        return [(one["state"], one["detail"]) for one in protocol.call(house.home.daemon_socket, "needs", {})["agents"]]
+
+    tells("SessionStart")
+    agent.await_screen("Esc to cancel")
+    wait_until(lambda: needs() == [("waiting_input", "it shows a dialog that nightcrew does not know")], "it to be seen")
+    refused = house.run("answer", "agent", "no")
+    assert refused.returncode == 6 and "nightcrew attach" in refused.stderr
+    agent.tmux("send-keys", "-t", agent.pane, "Enter")
+    agent.await_screen("Do you want to")
+    tells("PermissionRequest", tool_name="Bash", tool_input={"command": "make"})
+    wait_until(lambda: needs() == [("waiting_permission", "Bash: make")], "the question")
+    assert json.loads(house.ok("answer", "agent", "no", "--json"))["gone"]
+    assert needs() == []
+    answer = protocol.call(house.home.daemon_socket, "needs", {})
+    assert answer["states"] == {task: "interrupted"}
 
 
 @pytest.mark.skipif(not CLAUDE.exists(), reason="make clients installs it")

@@ -52,7 +52,9 @@ async def _answer(loop: Loop, key: Key, *, allow: bool, asked: str) -> dict[str,
         raise Refused("not answered", on=name, why=f"it asks something else by now: {said}", kept="nothing was pressed", hint="look again")
     loop.ledger.journal(*key, "permission answered", {"what": said, "allowed": allow})
     await loop.sending.press(key, keys)
-    return {"task": name, "allowed": allow, "what": said, "gone": await _gone(loop, key)}
+    if gone := await _gone(loop, key):
+        loop.evidence.answered(key, said, allowed=allow)
+    return {"task": name, "allowed": allow, "what": said, "gone": gone}
 
 
 async def _running(loop: Loop, name: str) -> Key | None:
