@@ -261,3 +261,15 @@ def test_an_agent_that_never_stops_printing_fills_its_own_log_only(house: House,
     text = house.ok("logs", "flood")
     assert f"\n[nightcrew: truncated {cut} bytes]\n" in text
     assert text.endswith("the very last line\n"), "the end of a log is worth more than its middle"
+
+
+@pytest.mark.parametrize(("said", "warned"), [("2.1.197 (Claude Code)", True), ("2.1.329 (Claude Code)", False), ("no number", False)])
+def test_start_says_that_a_program_is_older_than_what_was_tried(house: House, tmp_path: Path, said: str, warned: bool) -> None:
+    program = tmp_path / "bin/claude"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\n[ \"$1\" = --version ] && echo '{said}'\n")
+    program.chmod(0o755)
+    house.start_daemon()
+    done = house.run("start", "--headless", "x", env={"PATH": f"{program.parent}:{os.environ['PATH']}"})
+    assert done.returncode == 0
+    assert ("claude is 2.1.197 (Claude Code), older than 2.1.329" in done.stderr) == warned

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -12,7 +15,8 @@ import click
 
 from supervisor.cli import common, follow
 from supervisor.cli.names import kind_name, snapshot_name
-from supervisor.core.errors import NotFound, TimedOut, UsageError
+from supervisor.core.errors import NotFound, TimedOut, UsageError, one_line
+from supervisor.core.kind import Kind, version
 from supervisor.core.states import AttemptState
 from supervisor.faces import status
 from supervisor.host.paths import home
@@ -24,6 +28,8 @@ if TYPE_CHECKING:
 SLOT_S = 30.0
 """An agent that has no pane after this long waits for a slot or for its snapshot: the person is not kept."""
 LOOK_S = 0.05
+VERSION_S = 10.0
+"""How long a program may take to say its version: command lines in Node take a second on a busy machine."""
 
 
 @click.command()
@@ -48,6 +54,7 @@ def command(prompt: str | None, kind: str | None, headless: bool, repo: Path, ba
     nightcrew start --kind codex --headless 'Add type hints, and commit.'
     nightcrew start --headless - < task.md
     """
+    from agents.kinds import kinds
     from supervisor.daemon import submit
 
     attended = not headless and not as_json and prompt != "-" and sys.stdin.isatty() and sys.stdout.isatty()
@@ -57,10 +64,41 @@ def command(prompt: str | None, kind: str | None, headless: bool, repo: Path, ba
     own = {"kind": chosen, "name": options.pop("name") or chosen, "interactive": attended}
     attended_too = {"task_class": "interactive", "retries": 0} if attended else {}
     submission, notes = submit.of_prompt(text, {**options, **own, **attended_too}, place, base, os.environ)
+    asked = _ask_version(kinds()[chosen])
     accepted = follow.hand_over(home(), submission, notes)
+    if asked is not None and (older := _older(kinds()[chosen], asked)):
+        common.say(older)
     if not attended:
         return follow.say_accepted(accepted, as_json=as_json)
     return _attach(accepted.tasks[0])
+
+
+def _ask_version(kind: Kind) -> subprocess.Popen[str] | None:
+    """Ask a kind's program which version it is, while the task is handed over; None for one of ours, and for one that cannot be asked."""
+    program = shutil.which(kind.binary) if kind.version else None
+    if program is None:
+        return None
+    quiet = subprocess.DEVNULL
+    with contextlib.suppress(OSError):
+        return subprocess.Popen([program, "--version"], stdin=quiet, stdout=subprocess.PIPE, stderr=quiet, text=True)
+    return None
+
+
+def _older(kind: Kind, asked: subprocess.Popen[str]) -> str:
+    """Return what to say of a program that is older than what its kind was tried with; empty when it is not, or does not answer."""
+    try:
+        said, _ = asked.communicate(timeout=VERSION_S)
+    except subprocess.TimeoutExpired:
+        asked.kill()
+        asked.communicate()
+        return ""
+    if not version(said) or version(said) >= version(kind.version):
+        return ""
+    found = one_line(said.strip().splitlines()[0])[:60]
+    return (
+        f"{kind.binary} is {found}, older than {kind.version}, with which nightcrew was tried: its dialogs may not be understood, and its "
+        f"conversations may not go on; update it, then nightcrew kinds test {kind.name}"
+    )
 
 
 def _prompt(given: str | None, attended: bool) -> str | None:
