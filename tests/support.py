@@ -298,7 +298,9 @@ def _end(pid: int, child: subprocess.Popen[bytes] | None = None) -> None:
         child.wait()
 
 
-def at_once(path: Path, requests: Sequence[tuple[str, Mapping[str, object]]], token: str = "", *, answers: bool = True) -> list[dict[str, Any]]:
+def at_once(
+    path: Path, requests: Sequence[tuple[str, Mapping[str, object]]], token: str = "", *, answers: bool = True
+) -> list[dict[str, Any]]:
     """Send all of these requests (verb, args) to a socket of the supervisor before any is answered; their answers, as they came over it.
 
     With `answers=False` every client leaves as soon as it has sent its request.

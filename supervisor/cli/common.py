@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import shutil
 import sqlite3
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,38 @@ def say_left(live: int) -> None:
 
 def print_json(**shape: Any) -> None:
     """One object with `"schema": 1`."""
-    click.echo(json.dumps({"schema": 1, **shape}, indent=2))
+    click.echo(indented({"schema": 1, **shape}))
+
+
+def indented(value: Any, line: str = "\n") -> str:
+    """Return the same as `json.dumps(value, indent=2)`, much faster: json's encoder in C does not indent, so it is given the flat parts.
+    `line`: a line break with the indentation of the value."""
+    inner = f"{line}  "
+    if isinstance(value, dict) and value:
+        return f"{{{inner}{f',{inner}'.join(_members(value, inner))}{line}}}"
+    if isinstance(value, list | tuple) and value:
+        return f"[{inner}{f',{inner}'.join(indented(one, inner) for one in value)}{line}]"
+    return json.dumps(value)
+
+
+def _members(shape: dict[Any, Any], inner: str) -> Iterator[str]:
+    """The members of an object; those without members of their own several at a time."""
+    flat: dict[Any, Any] = {}
+    for key, one in shape.items():
+        if not isinstance(one, dict | list | tuple) or not one:
+            flat[key] = one
+            continue
+        if flat:
+            yield _flat(inner)(flat)[1:-1]
+            flat = {}
+        yield f"{json.dumps({key: 0})[1:-4]}: {indented(one, inner)}"
+    if flat:
+        yield _flat(inner)(flat)[1:-1]
+
+
+@functools.lru_cache(maxsize=32)
+def _flat(inner: str) -> Callable[[Any], str]:
+    return json.JSONEncoder(separators=(f",{inner}", ": ")).encode
 
 
 def use_color() -> bool:

@@ -88,8 +88,8 @@ class Wanted:
 
 
 def blocks(lease: Lease, wanted: Wanted, kin: Collection[str] = ()) -> bool:
-    """Whether this lease of another task keeps `wanted` from being given. Those of `kin` keep nobody: an agent shares what it holds with the
-    tasks that it added."""
+    """Whether this lease of another task keeps `wanted` from being given. Those of `kin` keep nobody: an agent shares what it holds with
+    the tasks that it added."""
     if lease.task in kin or lease.task == wanted.task or Mode.EXCLUSIVE not in (lease.mode, wanted.mode):
         return False
     return any(overlap(lease.glob, glob) for glob in wanted.globs)

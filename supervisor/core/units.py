@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import lru_cache
 
 
 def size(number: int) -> str:
@@ -13,6 +14,7 @@ def size(number: int) -> str:
     return f"{number} B"
 
 
+@lru_cache(maxsize=1024)  # all tasks of a run were submitted at one moment
 def rfc3339(seconds: float | None) -> str | None:
     """UTC with milliseconds, or None."""
     if not seconds:

@@ -76,7 +76,8 @@ class Leases:
         """An agent may take and give back a thousand times a second. The newest row stays: the next fence is greater than all."""
         self._desk.db.execute(
             """DELETE FROM lease WHERE fence IN
-               (SELECT fence FROM lease WHERE task = ? AND ended IS NOT NULL AND substr(why, 1, ?) <> ? ORDER BY fence DESC LIMIT -1 OFFSET ?)""",
+               (SELECT fence FROM lease WHERE task = ? AND ended IS NOT NULL AND substr(why, 1, ?) <> ?
+                ORDER BY fence DESC LIMIT -1 OFFSET ?)""",
             (task, len(TAKEN_BACK), TAKEN_BACK, KEPT),
         )
 

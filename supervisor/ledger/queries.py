@@ -233,6 +233,11 @@ def of_run(db: sqlite3.Connection, run: str) -> list[TaskView]:
     return _views(db, "WHERE t.run = ? ORDER BY t.ord", (run,))
 
 
+def ended_in(db: sqlite3.Connection, run: str) -> list[TaskView]:
+    """The tasks of one run that have ended, in the plan's order."""
+    return _views(db, f"WHERE t.run = ? AND t.state NOT IN ({OPEN}) ORDER BY t.ord", (run,))
+
+
 def some_of_run(db: sqlite3.Connection, run: str, after: str, at_most: int) -> list[TaskView]:
     """The same, `at_most` of them: the first ones, or those after the task of this full id."""
     later = "AND t.ord > (SELECT ord FROM task WHERE id = ?)" if after else ""
@@ -372,11 +377,12 @@ def _views(db: sqlite3.Connection, which: str, values: tuple[Any, ...]) -> list[
     version = db.execute("PRAGMA user_version").fetchone()[0]
     warm = _WARM_1 if version < 2 else _WARM if version > 4 else _WARM.replace("a.paused", "a.suspended")
     taken = _TAKEN if version > 4 else ""
-    return [_view(row) for row in db.execute(f"{_COLUMNS} {warm} {taken} {_FROM} {which}", values)]
+    found = db.execute(f"{_COLUMNS} {warm} {taken} {_FROM} {which}", values)
+    names = [column[0] for column in found.description]  # a row as a dictionary by itself looks up each name
+    return [_view(dict(zip(names, row, strict=True))) for row in found]
 
 
-def _view(row: sqlite3.Row) -> TaskView:
-    shape = dict(row)
+def _view(shape: dict[str, Any]) -> TaskView:
     shape["state"] = TaskState(shape["state"])
     shape["interactive"] = bool(shape["interactive"])
     for name in ("result", "account"):

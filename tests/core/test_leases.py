@@ -12,6 +12,7 @@ def lease(glob: str, task: str, mode: Mode = Mode.EXCLUSIVE, fence: int = 1) -> 
 
 def test_who_blocks_whom() -> None:
     held = [lease("src", "r/a"), lease("doc", "r/b", Mode.SHARED, 2)]
+
     def blockers(wanted: Wanted, kin: frozenset[str] = frozenset()) -> list[str]:
         return [one.task for one in held if blocks(one, wanted, kin)]
 

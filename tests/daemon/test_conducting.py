@@ -196,8 +196,7 @@ def test_parallel_requests_stay_within_children_max_and_cost_max(house: House) -
     few = at_once(house.home.agents_socket, [child_request(number, cost_max=1.0) for number in range(45)], token(house, "few"))
     poor = at_once(house.home.agents_socket, [child_request(number, cost_max=0.4) for number in range(45)], token(house, "poor"))
     assert [sum(answer["ok"] for answer in answers) for answers in (few, poor)] == [1, 2]
-    why = {answer["error"]["error"] for answer in few if not answer["ok"]} | {answer["error"]["error"] for answer in poor if not answer["ok"]}
-    assert why == {"Refused", "BudgetSpent"}
+    assert {answer["error"]["error"] for answer in few + poor if not answer["ok"]} == {"Refused", "BudgetSpent"}
 
 
 def test_a_child_starts_although_its_parent_left_before_the_answer(house: House, lead: str) -> None:

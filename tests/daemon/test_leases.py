@@ -108,7 +108,7 @@ def test_an_agent_takes_no_whole_project_and_of_parallel_requests_one_gets_it(ho
     runs(house, "wide")
     for glob in ("**", "*", "**/*.py", "[!.]*", "src/" + "*/" * 9):
         for mode in ("exclusive", "shared"):
-            with pytest.raises(Refused, match="may cover the whole project|more than 8 wildcards"):
+            with pytest.raises(Refused, match=r"may cover the whole project|more than 8 wildcards"):
                 ask(house, "a", "take", globs=["doc", glob], mode=mode)
     assert ask(house, "wide", "take", globs=["**/*.md"])["leases"], "its plan says so"
     house.ok("kill", "wide")

@@ -33,7 +33,11 @@ def handed_over(ledger: Ledger, order: Submission) -> None:
     """From the client's plan to the supervisor's answer, without the socket between them."""
     clock = SimpleNamespace(wall=Wall(), monotonic=lambda: 0.0)
     loop = SimpleNamespace(
-        ledger=ledger, submissions=Submissions(ledger, clock, list), clock=clock, settings=Settings(), queued=lambda: 0  # type: ignore[arg-type]
+        ledger=ledger,
+        submissions=Submissions(ledger, clock, list),
+        clock=clock,
+        settings=Settings(),
+        queued=lambda: 0,  # type: ignore[arg-type]
     )
     answer = asyncio.run(submit.handle(loop, json.loads(json.dumps(submit.to_wire(order)))))  # type: ignore[arg-type]  # what it uses of a loop
     assert len(answer["tasks"]) == len(order.spec.tasks)

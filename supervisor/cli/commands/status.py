@@ -92,7 +92,7 @@ def _all(db: sqlite3.Connection, name: str | None) -> tuple[list[queries.RunView
     views = queries.unfinished(db)
     known = {view.id for view in views}
     if runs:
-        views += [view for view in queries.of_run(db, runs[0].id) if view.id not in known]
+        views += [view for view in queries.ended_in(db, runs[0].id) if view.id not in known]
     return runs, views
 
 

@@ -67,7 +67,9 @@ def change(one: dict[str, Any], now: float) -> str:
 def lease(one: dict[str, Any], wide: int, now: float) -> str:
     """Return its number, its pattern on `wide` columns, its mode, how long it lasts, and who has it."""
     left = ago(datetime.fromisoformat(one["expires"]).timestamp() - now)
-    return cut(f"{one['fence']:>4}  {one_line(one['glob']):<{wide}}  {one['mode']:<9}  {left:>4} left  {one_line(one['task'])}", common.width())
+    return cut(
+        f"{one['fence']:>4}  {one_line(one['glob']):<{wide}}  {one['mode']:<9}  {left:>4} left  {one_line(one['task'])}", common.width()
+    )
 
 
 def ago(seconds: float) -> str:

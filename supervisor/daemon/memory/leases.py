@@ -255,7 +255,9 @@ class LeaseDesk:
         if len(own) + len(new) > GLOBS_MAX:
             raise Refused("too many leases", on=asker.task, why=f"an attempt holds at most {GLOBS_MAX}", kept="what it holds already")
         if len(held) + len(new) > PROJECT_MAX:
-            raise Refused("too many leases", on=asker.task, why=f"{PROJECT_MAX} are held in a project at most", kept="what it holds already")
+            raise Refused(
+                "too many leases", on=asker.task, why=f"{PROJECT_MAX} are held in a project at most", kept="what it holds already"
+            )
         if not new:
             return kept
         made = self._doors.leases.take(asker.project, Wanted(wanted.task, new, wanted.mode), asker.epoch, ttl_s)

@@ -69,18 +69,19 @@ def test_output_between_the_last_look_and_the_exit_is_kept(tmp_path: Path, monke
     """The command prints and exits after the worker waited for its output in vain, and before the worker asks whether it has ended."""
     gate = tmp_path / "gate"
     os.mkfifo(gate)
+    codes = [0, 3]
     poll, script = subprocess.Popen.poll, "read word <gate; echo bad >&2; printf %60000d 7; exit $word"
 
     def paused(process: subprocess.Popen[bytes]) -> int | None:
         if gate.exists():
             gate.rename(tmp_path / "used")
-            (tmp_path / "used").write_text(word)
+            (tmp_path / "used").write_text(f"{codes.pop(0)}\n")
             process.wait()
         return poll(process)
 
     monkeypatch.setattr(command, "LOOK_S", 0.05)
     monkeypatch.setattr(subprocess.Popen, "poll", paused)
-    for word, expected in (("0\n", Result(ok=True, text="7")), ("3\n", Result(ok=False, text="exit code 3: bad"))):
+    for expected in (Result(ok=True, text="7"), Result(ok=False, text="exit code 3: bad")):
         if not gate.exists():
             os.mkfifo(gate)
         assert run(shell(f"cd {tmp_path}; {script}")) == expected

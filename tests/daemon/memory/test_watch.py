@@ -84,7 +84,7 @@ async def test_mail_that_a_person_puts_by_hand_is_taken_at_once(tmp_path: Path, 
         assert {mail.subject for mail in kit.desk.mail.unread_of("person")} == {"one", "two", "three"}
 
 
-async def test_mail_and_notes_that_are_written_slowly_are_taken_when_they_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_written_slowly_is_taken_when_it_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mail_keeping, "SCAN_EVERY", 10**9)
     monkeypatch.setattr(rescan, "STILL_NS", 10**18)
     monkeypatch.setattr(maildir, "EMPTY_S", 1e9)
