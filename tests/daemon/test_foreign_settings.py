@@ -17,7 +17,7 @@ def test_agents_git_sees_the_file_system_that_is_there(house: House, tier: str) 
         git(house.repo, "config", key, value)
     house.start_daemon()
     spelled = "test -L latest && rm latest && git checkout -q -- latest && test -L latest && mv Foo.txt foo.txt && git add -A"
-    house.ok("add", "-f", "--sandbox", tier, f"{spelled} && git commit -q -m spelled")
+    house.ok("add", "-f", "--sandbox", tier, f"{spelled} && git -c user.name=a -c user.email=a@b commit -q -m spelled")
     (task,) = house.tasks()
     assert git(house.repo, "diff", "--no-renames", "--name-status", "main", str(task.branch)) == "D\tFoo.txt\nA\tfoo.txt"
     assert git(house.repo, "log", "-1", "--format=%s", str(task.branch)) == "spelled", "its own commit has it all"
