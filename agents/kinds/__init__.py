@@ -56,7 +56,8 @@ class Kinds(Mapping[str, Kind]):
     see the same; one of ours that is for a program can be replaced so. `[...]` raises ConfigError for a file that is off."""
 
     def __getitem__(self, name: str) -> Kind:
-        file = _own().get(name)
+        ours = _ours().get(name)
+        file = places.kind_file(name) if ours is None or ours.binary else None  # nightcrew's own machinery stays as it is
         if file is None:
             return _ours()[name]
         from supervisor.config import kinds as own  # pydantic is slow to import, and most kinds are ours

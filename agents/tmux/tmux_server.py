@@ -242,18 +242,12 @@ class Tmux:
 
     def pane_input(self, pane_id: str) -> PaneInput:
         """What there is to know before somebody types into a pane. Raises NotFound."""
-        where = ("-t", _id(pane_id))
-        clients = ("list-clients", *where, "-F", "#{?client_control_mode,,#{client_activity}}")
-        own = (
-            "display-message",
-            "-p",
-            *where,
-            "#{pane_dead} #{pane_pid} #{pane_tty} #{@nightcrew_sent} #{window_activity} #{=80:pane_title}",
-        )
-        pane, attached = self._ask(own, clients, on=pane_id)
-        dead, pid, tty, mark, printed, title = pane.text.split(" ", 5)
-        key_at = max((int(line) for line in attached.lines if line), default=None)
-        return PaneInput(dead == "1", int(pid), tty, mark, key_at, int(printed), title)
+        return _pane_input(*self._ask(*_about_input(pane_id), on=pane_id))
+
+    def pane_and_screen(self, pane_id: str) -> tuple[PaneInput, str]:
+        """`pane_input`, and `capture` without history, by one request. Raises NotFound."""
+        pane, attached, screen = self._ask(*_about_input(pane_id), ("capture-pane", "-p", "-t", _id(pane_id)), on=pane_id)
+        return _pane_input(pane, attached), screen.text.rstrip("\n")
 
     def terminals(self) -> list[str]:
         """The terminals of people who are attached, as paths."""
@@ -346,3 +340,16 @@ def _error(said: str, on: str) -> ToolFailed | NotFound:
     if said.startswith("can't find"):
         return NotFound("no such tmux session or pane", on=on, why=said)
     return ToolFailed("tmux refused", on=on, why=said)
+
+
+def _about_input(pane_id: str) -> tuple[tuple[str, ...], ...]:
+    where = ("-t", _id(pane_id))
+    fields = "#{pane_dead} #{pane_pid} #{pane_tty} #{@nightcrew_sent} #{window_activity} #{=80:pane_title}"
+    clients = ("list-clients", *where, "-F", "#{?client_control_mode,,#{client_activity}}")
+    return ("display-message", "-p", *where, fields), clients
+
+
+def _pane_input(pane: Block, attached: Block) -> PaneInput:
+    dead, pid, tty, mark, printed, title = pane.text.split(" ", 5)
+    key_at = max((int(line) for line in attached.lines if line), default=None)
+    return PaneInput(dead == "1", int(pid), tty, mark, key_at, int(printed), title)

@@ -22,6 +22,11 @@ from supervisor.faces import status, waits
 from supervisor.host.paths import Home
 from supervisor.ledger import deliveries, mail, queries, store
 
+LOOK_S = 3.0
+"""From the end of one look at how all agents are to the next, at least."""
+REST = 4.0
+"""And so many times as long as that look took: it may ask tmux for 200 screens."""
+
 
 class LiveView:
     """Draws on stdout while that is a terminal that can be drawn on."""
@@ -38,6 +43,7 @@ class LiveView:
         self._states: dict[str, str] = {}
         """Who waited for a person when that was last looked at."""
         self._look: asyncio.Task[dict[str, Any]] | None = None
+        self._began_at = self._ended_at = -LOOK_S
 
     def refresh(self, loop: Loop) -> None:
         """Draw again, at most once a second."""
@@ -77,6 +83,10 @@ class LiveView:
         if self._look is not None and self._look.done() and self._look.exception() is None:
             found = self._look.result()
             self._asked, self._states = sorted([*found["agents"], *found["choices"]], key=lambda one: one["since"]), found["states"]
-        if self._look is None or self._look.done():
+        now = time.monotonic()
+        if self._look is not None and not self._look.done():
+            self._ended_at = now
+        elif now - self._ended_at >= max(LOOK_S, REST * (self._ended_at - self._began_at)):
+            self._began_at = self._ended_at = now
             self._look = asyncio.get_running_loop().create_task(needs.handle(loop, {}))
         return self._asked

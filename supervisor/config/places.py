@@ -16,6 +16,12 @@ def path() -> Path:
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "nightcrew" / "config.toml"
 
 
+def kind_file(name: str) -> Path | None:
+    """The file of one kind that a person describes; None if there is none."""
+    file = path().parent / "kinds" / f"{name}.toml"
+    return file if _KIND.fullmatch(file.name) and "/" not in name and os.path.lexists(file) else None
+
+
 def kind_files() -> dict[str, Path]:
     """The kinds of agent that a person describes, by name: `kinds/NAME.toml` beside the settings. A file with another name is none."""
     try:

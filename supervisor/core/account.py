@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 Span = tuple[float, float]
@@ -62,7 +62,7 @@ class Measured:
 
     def to_json(self) -> str:
         """The form in the ledger while the attempt lives."""
-        return json.dumps(asdict(self))
+        return json.dumps({item.name: getattr(self, item.name) for item in fields(self)})
 
     @classmethod
     def from_json(cls, text: str | None) -> Measured:

@@ -108,7 +108,9 @@ class Measuring:
     async def _measure(self, agents: Mapping[Key, Agent]) -> None:
         try:
             found, self._cost_s = await self._jobs.within(self._jobs.stoppers, self._timed, agents)
+            began = time.thread_time()
             self._keep(found)
+            self._cost_s += time.thread_time() - began
         except NightcrewError as error:  # nothing is known that was not known before; the next look is soon
             self._jobs.say(f"agents could not be measured: {error.line()}")
 

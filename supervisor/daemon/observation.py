@@ -82,9 +82,13 @@ class Observer:
         """Its session and its pane, by their ids; None when it has none. What we spawned ourselves is not looked for: a server gives no id
         twice, and one that has ended since then has another pid. It may be closed by now. Raises ToolFailed when tmux cannot be asked."""
         server, ids = self._spawned.get(key, (None, None))
-        if ids is not None and server == self._tmux.server_pid():
+        now = self._tmux.server_pid()
+        if ids is not None and server == now:
             return ids
-        pane = self.panes().get(key)
+        panes = self.panes()
+        if now is not None and now == self._tmux.server_pid():  # an adopted crew is looked for once, not once for each of its agents
+            self._spawned |= {found: (now, (pane.session_id, pane.pane_id)) for found, pane in panes.items()}
+        pane = panes.get(key)
         return (pane.session_id, pane.pane_id) if pane is not None else None
 
     def _seen(self, key: Key, pane: PaneView | None) -> Seen:

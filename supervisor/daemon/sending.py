@@ -31,6 +31,7 @@ from supervisor.host import foreign, terminals
 from supervisor.host.clock import Clock
 from supervisor.host.failpoint import failpoint
 from supervisor.host.sandbox import agent_homes
+from supervisor.host.terminals import Groups
 
 Key = tuple[str, int]
 EVERY_S = 0.5
@@ -303,16 +304,24 @@ class Sending:
             raise NotFound("no pane of", on=key[0], hint="nightcrew status")
         await self._jobs.within(self._jobs.stoppers, self._tmux.press, place[1], keys)
 
-    async def known(self, key: Key) -> Known | None:
-        """What is known now of an agent that owns its pane, its hooks and its screen among that; None when that cannot be looked at."""
+    async def known(self, key: Key, together: Groups | None = None) -> Known | None:
+        """What is known now of an agent that owns its pane, its hooks and its screen among that; None when that cannot be looked at.
+        `together` as of `terminals.look`."""
         try:
-            place = await self._jobs.within(self._jobs.stoppers, self._observer.place, key)
-            return await self._look(key, place[1]) if place is not None else None
+            seen = await self._jobs.within(self._jobs.stoppers, self._known_now, key, self._clock.wall(), together)
         except NightcrewError:  # it ended, or tmux does not answer: who asks is told what else is known
             return None
+        return None if seen is None else self._with_hooks(key, seen)
+
+    def _known_now(self, key: Key, wall: float, together: Groups | None) -> Known | None:
+        place = self._observer.place(key)
+        return look(self._tmux, place[1], wall, self._home.attempt(*key), together) if place is not None else None
 
     async def _look(self, key: Key, pane: str) -> Known:
-        seen: Known = await self._jobs.within(self._jobs.stoppers, look, self._tmux, pane, self._clock.wall(), self._home.attempt(*key))
+        attempt = self._home.attempt(*key)
+        return self._with_hooks(key, await self._jobs.within(self._jobs.stoppers, look, self._tmux, pane, self._clock.wall(), attempt))
+
+    def _with_hooks(self, key: Key, seen: Known) -> Known:
         session, heard, _ = self._evidence.of(key)
         return replace(seen, words=(*seen.words, *heard), session=session)
 
@@ -326,14 +335,13 @@ def typable(crew: Crew, task: str) -> Key | None:
     return task, attempt.epoch
 
 
-def look(tmux: Tmux, pane_id: str, wall: float, attempt: Path) -> Known:
-    """Return what is known of the agent in a pane, but for its hooks. `attempt` is the directory of its records. Raises NotFound when its
-    program has ended, ToolFailed when tmux cannot be asked."""
-    pane = tmux.pane_input(pane_id)
+def look(tmux: Tmux, pane_id: str, wall: float, attempt: Path, together: Groups | None = None) -> Known:
+    """Return what is known of the agent in a pane, but for its hooks. `attempt` is the directory of its records, `together` as of
+    `terminals.look`. Raises NotFound when its program has ended, ToolFailed when tmux cannot be asked."""
+    pane, screen = tmux.pane_and_screen(pane_id)
     if pane.dead:
         raise NotFound("its program has ended", on=pane_id)
-    screen = tmux.capture(pane_id, history=False)
-    terminal = terminals.look(pane.tty, pane.pid)
+    terminal = terminals.look(pane.tty, pane.pid, together)
     if terminal is None:
         raise NotFound("no terminal can be looked at", on=pane.tty)
     claude = [pid for pid in terminal.foreground if terminals.name(pid) == delivery.CLAUDE]

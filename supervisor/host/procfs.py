@@ -171,6 +171,13 @@ def carries(pid: int, tag_entry: bytes, mark: int) -> bool:
     return mark != 0 and b" %d " % mark in slurp(f"/proc/{pid}/limits")
 
 
+def carried(pid: int, variable: bytes) -> "tuple[list[bytes], bytes]":
+    """The values of `variable` (with its `=`) in the environment of a process, and its RLIMIT_LOCKS as digits or `unlimited`."""
+    tags = [entry[len(variable) :] for entry in slurp(f"/proc/{pid}/environ").split(b"\0") if entry.startswith(variable)]
+    locks = slurp(f"/proc/{pid}/limits").partition(b"Max file locks")[2].split(None, 1)[:1]
+    return tags, locks[0] if locks else b""
+
+
 def tagged(tag_entry: bytes, mark: int, everyone: "Iterable[Seen]") -> list[Seen]:
     """Those of `everyone` that live and carry the tag or the mark, without the caller itself. Unreadable processes are skipped."""
     me = os.getpid()

@@ -7,6 +7,7 @@ import os
 import struct
 import termios
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,8 +30,23 @@ LINE_MAX = 4095
 """Bytes of the longest line, with its end, in canonical mode (N_TTY_BUF_SIZE less one, drivers/tty/n_tty.c)."""
 
 
-def look(path: str, pid: int) -> Terminal | None:
-    """The terminal at `path`, which process `pid` has as its own; None when it is gone or cannot be looked at."""
+Groups = Mapping[int, Sequence[int]]
+"""The processes of each process group, by pid."""
+
+
+def groups() -> Groups:
+    """Read /proc once for any number of terminals that are looked at together."""
+    found: dict[int, list[int]] = {}
+    for seen in procfs.table().values():
+        found.setdefault(seen.group, []).append(seen.pid)
+    return found
+
+
+def look(path: str, pid: int, together: Groups | None = None) -> Terminal | None:
+    """The terminal at `path`, which process `pid` has as its own; None when it is gone or cannot be looked at.
+
+    `together`: `groups` as of a moment ago. Without it only the processes below `pid` are looked at, as they are now.
+    """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -42,7 +58,7 @@ def look(path: str, pid: int) -> Terminal | None:
         return None
     finally:
         os.close(handle)
-    return Terminal(unread, by_lines, _foreground(pid))
+    return Terminal(unread, by_lines, _foreground(pid, together))
 
 
 def ring(path: str) -> bool:
@@ -59,12 +75,16 @@ def ring(path: str) -> bool:
         os.close(handle)
 
 
-def _foreground(pid: int) -> tuple[int, ...]:
+def _foreground(pid: int, together: Groups | None) -> tuple[int, ...]:
     """Field 8 of /proc/PID/stat is the group; its members are those that name it in field 5."""
-    wanted = _stat(pid)[5:6]
-    if not wanted or wanted[0] == b"-1":
+    fields = _stat(pid)
+    wanted = int(fields[5]) if len(fields) > 5 else -1
+    if wanted < 0:
         return ()
-    return tuple(sorted(other for other in procfs.table() if _stat(other)[2:3] == wanted))
+    if together is None:
+        own = (procfs.look(pid), *procfs.descendants(pid))
+        together = {wanted: [seen.pid for seen in own if seen is not None and seen.group == wanted]}
+    return tuple(sorted(together.get(wanted, ())))
 
 
 def _stat(pid: int) -> list[bytes]:

@@ -12,7 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from agents.tmux import PaneView, Tmux
 from supervisor.daemon import lock
+from supervisor.daemon.observation import Observer
+from supervisor.host import files
 from supervisor.ledger import journal, store
 from tests.faults.checker import Evidence
 from tests.support import House, git, plan_of, shell_task, wait_until
@@ -194,3 +197,30 @@ def ends(house: House, task: str) -> int:
         return sum(entry["event"].startswith("end ") for entry in journal.of_task(db, task))
     finally:
         db.close()
+
+
+def test_the_panes_of_an_adopted_crew_are_looked_for_once(house: House) -> None:
+    """Not once for each agent: every look lists the panes of all of them."""
+    files.private_dir(house.home.root)
+    files.private_dir(house.home.run_dir)
+    listed = 0
+    with Tmux(house.home.tmux_socket) as tmux:
+        tmux.ensure_server()
+        before = Observer(house.home, tmux)
+        for number in range(4):
+            tmux.spawn(f"agent{number}", ["sleep", "600"], house.repo, before.tags(f"run/agent{number}", 1))
+
+        class Counting(Observer):
+            def panes(self) -> dict[tuple[str, int], PaneView]:
+                nonlocal listed
+                listed += 1
+                return super().panes()
+
+        after = Counting(house.home, tmux)
+        places = [after.place((f"run/agent{number}", 1)) for number in range(4)]
+        assert None not in places and len(set(places)) == 4
+        assert places == [before.place((f"run/agent{number}", 1)) for number in range(4)]
+        assert listed == 1
+        assert after.place(("run/nobody", 1)) is None
+        tmux.kill_server()
+        assert after.place(("run/agent0", 1)) is None, "another server's ids are not believed"

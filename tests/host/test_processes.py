@@ -8,7 +8,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -165,6 +167,34 @@ def test_stop_twice_is_stop_once(lab: Lab) -> None:
     record = attempt.record()
     assert processes.stop(attempt.spec.tag, who, 5.0) == processes.StopReport(0, 0, ())
     assert attempt.record() == record
+
+
+def test_threads_that_ask_at_the_same_time_share_a_look_that_began_after_they_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """200 agents that are stopped together: each look reads three files of every process of the machine."""
+    looks, entered, go_on = 0, threading.Event(), threading.Event()
+    table = procfs.table
+
+    def slow() -> dict[int, procfs.Seen]:
+        nonlocal looks
+        looks += 1
+        found = table()
+        if looks == 1:
+            entered.set()
+            assert go_on.wait(60)
+        return found
+
+    monkeypatch.setattr(procfs, "table", slow)
+    with ThreadPoolExecutor(9) as pool:
+        first = pool.submit(processes.members, "nobody", None)
+        assert entered.wait(60)
+        with sleeping(env={**os.environ, TAG_VARIABLE: "late:1"}) as late:
+            others = [pool.submit(processes.members, "late:1", None) for _ in range(8)]
+            waiting = processes._looks._turn._waiters  # type: ignore[attr-defined]  # there is no other way to see who waits
+            until(lambda: len(waiting) == len(others), "all to wait for their turn")
+            go_on.set()
+            assert [[seen.pid for seen in other.result()] for other in others] == [[late.pid]] * len(others)
+        assert first.result() == []
+    assert looks == 2
 
 
 def test_an_empty_tag_is_refused() -> None:

@@ -80,7 +80,7 @@ def _keys(name: str, shown: delivery.Dialog | None, *, allow: bool) -> tuple[str
 
 async def _asks(loop: Loop, key: tuple[str, int]) -> str:
     """As `needs` says it."""
-    said = await evidence.of(loop, key)
+    said = await evidence.of(loop, key, evidence.OneLook())
     status = fuse([Evidence(**{**piece, "source": Source(piece["source"])}) for piece in said["evidence"]], said["session"])
     return status.detail if status.needs_person else ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -9,6 +10,8 @@ from agents import delivery, hints
 from agents.kinds import of_task
 from supervisor.core.errors import UsageError
 from supervisor.daemon.loop import Loop
+from supervisor.host import terminals
+from supervisor.host.terminals import Groups
 
 
 async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
@@ -17,20 +20,39 @@ async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
     wanted = args.get("attempts")
     if not isinstance(wanted, list):
         raise UsageError("no attempts given")
-    found = {}
+    found, together = {}, OneLook()
     for task, epoch in wanted:
         key = str(task), int(epoch)
         if loop.ledger.attempt(*key) is not None:
-            found[key[0]] = await of(loop, key)
+            found[key[0]] = await of(loop, key, together)
     return {"agents": found}
 
 
-async def of(loop: Loop, key: tuple[str, int]) -> dict[str, Any]:
+class OneLook:
+    """Reads /proc once for all attempts of a request, when the first of them needs it."""
+
+    def __init__(self) -> None:
+        self._found: Groups | None = None
+
+    async def groups(self) -> Groups:
+        """Return the process groups as of the first call."""
+        if self._found is None:
+            self._found = await asyncio.to_thread(terminals.groups)
+        return self._found
+
+
+def owns_terminal(loop: Loop, task: str) -> bool:
+    """Return whether the agent of a task shows its state on a screen."""
+    spec = loop.ledger.launch_row(task).spec
+    return of_task(spec.kind).owns_terminal(interactive=spec.interactive)
+
+
+async def of(loop: Loop, key: tuple[str, int], together: OneLook) -> dict[str, Any]:
     """Of one attempt."""
     await loop.streams.fresh(key)
     session, evidence, refused = loop.evidence.of(key)
-    spec, slept_since = loop.ledger.launch_row(key[0]).spec, loop.incidents.timekeeping.slept_since
-    if of_task(spec.kind).owns_terminal(interactive=spec.interactive) and (known := await loop.sending.known(key)) is not None:
+    slept_since = loop.incidents.timekeeping.slept_since
+    if owns_terminal(loop, key[0]) and (known := await loop.sending.known(key, await together.groups())) is not None:
         evidence = delivery.evidence(replace(known, printed=known.printed + slept_since(known.printed)), loop.clock.wall())
     elif (piece := hints.silence((at := loop.streams.printed(key)) + slept_since(at), loop.clock.wall())) is not None:
         evidence = [*evidence, piece]

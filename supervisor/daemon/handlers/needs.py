@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from agents.kinds import of_task
 from agents.status import NEEDS_PERSON, RESTS, AgentState, Evidence, Source, Status, fuse
 from supervisor.core import group_rules
 from supervisor.core.candidates import CHOICE, asks_choice
@@ -28,6 +27,7 @@ async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
     found: list[dict[str, Any]] = [
         {"task": name, "state": str(AgentState.WAITING_INPUT), "detail": asked, "since": at} for name, asked, at in aside
     ]
+    together = evidence.OneLook()
     for name, task in list(loop.crew.living.items()):
         if any(name == other for other, _, _ in aside):
             continue
@@ -35,8 +35,9 @@ async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
         await loop.streams.fresh(key)
         session, heard, _ = loop.evidence.of(key)
         status = fuse(heard, session)
-        if not heard or status.state in NEEDS_PERSON or (status.state in RESTS and _attended(loop, name)):
-            status = await _seen(loop, key, heard)
+        is_silent = not heard or status.state in RESTS
+        if status.state in NEEDS_PERSON or (is_silent and evidence.owns_terminal(loop, name)):
+            status = await _seen(loop, key, heard, together)
             if status.needs_person:
                 found.append({"task": name, "state": str(status.state), "detail": status.detail, "since": status.since})
         if heard:
@@ -47,17 +48,12 @@ async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
     return {"agents": agents, "states": states, "mail": _mail(loop), "choices": _choices(loop), "told": told}
 
 
-def _attended(loop: Loop, name: str) -> bool:
-    spec = loop.ledger.launch_row(name).spec
-    return of_task(spec.kind).owns_terminal(interactive=spec.interactive)
-
-
-async def _seen(loop: Loop, key: tuple[str, int], heard: list[Evidence]) -> Status:
+async def _seen(loop: Loop, key: tuple[str, int], heard: list[Evidence], together: evidence.OneLook) -> Status:
     """Return how it is by everything that is known. Of one that rests a look counts for AGAIN_S: a crew may have hundreds of them."""
     now, known = loop.clock.monotonic(), loop.looked_at.get(key)
     if heard and known is not None and known.heard == heard and now - known.at < AGAIN_S and not known.asked:
         return known.status
-    said = await evidence.of(loop, key)
+    said = await evidence.of(loop, key, together)
     status = fuse([Evidence(**{**piece, "source": Source(piece["source"])}) for piece in said["evidence"]], said["session"])
     loop.looked_at[key] = LookedAt(now, heard, status, asked=any(piece.state in NEEDS_PERSON for piece in heard))
     return status
