@@ -34,10 +34,10 @@ def handed_over(ledger: Ledger, order: Submission) -> None:
     clock = SimpleNamespace(wall=Wall(), monotonic=lambda: 0.0)
     loop = SimpleNamespace(
         ledger=ledger,
-        submissions=Submissions(ledger, clock, list),
+        submissions=Submissions(ledger, clock, lambda _: None),
         clock=clock,
         settings=Settings(),
-        queued=lambda: 0,  # type: ignore[arg-type]
+        queued=lambda: 0,
     )
     answer = asyncio.run(submit.handle(loop, json.loads(json.dumps(submit.to_wire(order)))))  # type: ignore[arg-type]  # what it uses of a loop
     assert len(answer["tasks"]) == len(order.spec.tasks)
