@@ -55,6 +55,7 @@ def test_of_parallel_answers_one_is_pressed_and_none_reaches_the_next_question(h
     go.touch()
     agent.await_screen("Esc to cancel")
     house.ok("answer", "agent", "no")
+    wait_until(lambda: len(keys.read_text().split()) == 2, "the second key")
     assert keys.read_text().split() == ["31", "1b"]
 
 
