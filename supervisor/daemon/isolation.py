@@ -98,8 +98,8 @@ class Isolation:
         if tier is Tier.NONE:
             corrected = made.repo.git.corrections(made.place)
             settings = sandbox.git_settings(attempt.variables, corrected) if corrected else {}
-            tmp = files.private_dir(self._home.short_tmp(attempt.directory))
-            return Confined(tier, variables=(*narrowed.items(), *settings.items(), ("TMPDIR", str(tmp))))
+            tmp = str(self._home.short_tmp(attempt.directory))  # made with the orders of its runner
+            return Confined(tier, variables=(*narrowed.items(), *settings.items(), ("TMPDIR", tmp)))
         if made.private is None:
             raise HostError("it has no repository of its own", on=str(made.path), why="it was made for no sandbox", kept="its worktree")
         git = (made.repo.common_dir, made.private, made.admin_dir.name)

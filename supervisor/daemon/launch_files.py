@@ -88,9 +88,11 @@ def write_inputs(home: Home, key: tuple[str, int], launch: LaunchRow, needs: lis
 
 def write(access: AgentAccess, settings: Settings, key: tuple[str, int], launch: LaunchRow, made: Environment, terms: Terms) -> None:
     """Write the orders of the runner of `key` (task, epoch); may be repeated. Raises ToolFailed when the agent could not reach the
-    gateway that the settings ask for."""
+    gateway that the settings ask for, Refused when somebody else has the place of its temporary files."""
     home, spec = access.home, launch.spec
     directory = home.attempt(*key)
+    if terms.confined.tier is Tier.NONE:
+        files.private_dir(home.short_tmp(directory))
     tag = records.tag(str(home.root), *key)
     own = {**terms.inputs, **dict(terms.confined.variables), **access.variables(*key, spec.task_class)}
     if access.gateway_port():

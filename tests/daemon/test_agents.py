@@ -115,9 +115,11 @@ def test_temporary_directory_of_another_user_is_refused_and_one_that_a_crash_lef
     task = house.task("first").id
     house.ok("kill", "first")
     house.wait_final()
-    house.home.short_tmp(house.home.attempt(task, 2)).symlink_to(link)
+    taken = house.home.short_tmp(house.home.attempt(task, 2))
+    taken.symlink_to(link)
     house.run("retry", "first")
     house.wait_final()
+    taken.unlink()
     assert "is not a directory but a link" in house.ok("status", "first") and (link / "kept").exists()
 
 
