@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(not CODEX.exists(), reason="make clients install
 
 
 def test_codex_says_how_it_is_and_esc_is_seen(house: House, tmp_path: Path) -> None:
-    home = files.private_dir(tmp_path / "home")
+    home = files.private_dir(tmp_path / "person")
     files.private_dir(home / ".codex")
     files.private_dir(house.home.root)
     house.ok("trust", "--kind", "codex", "--yes", env={"HOME": str(home)})  # or it would ask: tests/agents/clients/test_claude_session.py

@@ -15,9 +15,9 @@ from supervisor.daemon.handlers import evidence
 from supervisor.daemon.loop import Loop
 from supervisor.daemon.sending import Key, typable
 
-SHOWN_S, GONE_S, LOOK_S = 10.0, 5.0, 0.1
+SHOWN_S, GONE_S, LOOK_S = 10.0, 30.0, 0.1
 """How long the dialog may take to come after a hook told of it, and to go; how often it is looked at. At a load of 20 Claude Code took more
-than 2 s to paint it."""
+than 2 s to paint a dialog, and at 30 more than 5 s to close it."""
 
 
 async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
@@ -47,12 +47,13 @@ def _alone(loop: Loop, name: str) -> Iterator[None]:
 
 async def _answer(loop: Loop, key: Key, *, allow: bool, asked: str) -> dict[str, Any]:
     name, said = key[0], await _asks(loop, key)
-    keys = _keys(name, await _shown(loop, key, SHOWN_S if said else 0.0), allow=allow)
+    shown = await _shown(loop, key, SHOWN_S if said else 0.0)
+    keys = _keys(name, shown, allow=allow)
     if asked and said and said != asked:
         raise Refused("not answered", on=name, why=f"it asks something else by now: {said}", kept="nothing was pressed", hint="look again")
     loop.ledger.journal(*key, "permission answered", {"what": said, "allowed": allow})
     await loop.sending.press(key, keys)
-    if gone := await _gone(loop, key):
+    if gone := await _gone(loop, key, shown):
         loop.evidence.answered(key, said, allowed=allow)
     return {"task": name, "allowed": allow, "what": said, "gone": gone}
 
@@ -96,11 +97,12 @@ async def _shown(loop: Loop, key: tuple[str, int], wait_s: float) -> delivery.Di
         await asyncio.sleep(LOOK_S)
 
 
-async def _gone(loop: Loop, key: tuple[str, int]) -> bool:
+async def _gone(loop: Loop, key: tuple[str, int], shown: delivery.Dialog | None) -> bool:
+    """Whether the dialog goes within GONE_S. What the screen shows instead may look like another dialog."""
     until = loop.clock.monotonic() + GONE_S
     while loop.clock.monotonic() < until:
         await asyncio.sleep(LOOK_S)
         known = await loop.sending.known(key)
-        if known is None or delivery.dialog(known.screen) is None:
+        if known is None or delivery.dialog(known.screen) != shown:
             return True
     return False

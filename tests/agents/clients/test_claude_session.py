@@ -21,7 +21,7 @@ from agents.kinds import kinds
 from supervisor.core.gateway.settings import Limits
 from supervisor.core.sandbox import Tier
 from supervisor.host import files
-from supervisor.host.sandbox import probing
+from supervisor.host.sandbox import agent_homes, probing
 from tests.daemon.test_sending import Agent
 from tests.gateway.clients.kit import CLIENTS, ClaudeCode, Codex
 from tests.gateway.kit import upstream
@@ -116,7 +116,8 @@ class Session:
 
     def prompts(self) -> list[str]:
         """What it took as prompts, by its own transcript."""
-        read = [json.loads(line) for file in self.home.glob(".claude/projects/*/*.jsonl") for line in file.read_text().splitlines()]
+        own = self.house.home.attempt(self.house.task("agent").id, 1) / agent_homes.HOMES / str(self.home)[1:]
+        read = [json.loads(line) for file in own.glob(".claude/projects/*/*.jsonl") for line in file.read_text().splitlines()]
         said = [line["message"]["content"] for line in read if line["type"] == "user" and line.get("entrypoint") != "sdk-cli"]
         return [one for one in said if isinstance(one, str)]
 
