@@ -86,8 +86,8 @@ def directories(home: str, env: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         given = env.get(variable, "") if variable else ""
         if given.startswith("/"):
             yield normpath("/" + f"{given}/{inner}".lstrip("/")), usual
-    cache = env.get("XDG_CACHE_HOME", "")
-    yield from ((f"{cache if cache.startswith('/') else f'{home}/.cache'}/{name}", f".cache/{name}") for name in PROGRAMS_IN_CACHE)
+    caches = [f"{home}/.cache", *(cache for cache in [env.get("XDG_CACHE_HOME", "")] if cache.startswith("/"))]
+    yield from ((f"{cache}/{name}", f".cache/{name}") for cache in caches for name in PROGRAMS_IN_CACHE)
 
 
 def is_left_out(name: str) -> bool:

@@ -75,7 +75,9 @@ def find(home: Path, env: Mapping[str, str], closed: Collection[str], caches: Co
     for path, usual in agent_homes.directories(at, env):
         real = os.path.realpath(path)
         above = os.path.dirname(real)
-        counts = os.path.exists(real) or (usual.startswith(".cache/") and above in caches)
+        counts = os.path.exists(real) or (
+            usual.startswith(".cache/") and os.path.isdir(above) and any(lies_in(above, cache) for cache in caches)
+        )
         if counts and not touches(real, closed) and not lies_in(at, real) and not (repository and lies_in(real, repository)):
             found.setdefault(real, usual)
     inner = {real for real in found if any(other != real and lies_in(real, other) for other in found)}

@@ -1,6 +1,6 @@
 """What a policy needs to know of this host: which paths exist, and where they really lie."""
 
-# ruff: noqa: PTH112, PTH116, PTH118
+# ruff: noqa: PTH112, PTH114, PTH115, PTH116, PTH118
 # (the core speaks text, and so do mounts)
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from supervisor.host.foreign import folder
 from supervisor.host.paths import Home
 from supervisor.host.sandbox import agent_homes
 from supervisor.host.sandbox.executors import program
+
+_LINKS_MAX = 40
+"""As many links on one way as the kernel follows."""
 
 
 def survey(home: Home, attempt: Path, worktree: Path, git: tuple[Path, Path, str], agent_home: Path, overlay_options: str = "") -> Places:
@@ -43,18 +46,22 @@ def survey(home: Home, attempt: Path, worktree: Path, git: tuple[Path, Path, str
 
 
 def caches(agent_home: Path, env: Mapping[str, str], writable: Collection[str] = ()) -> tuple[str, ...]:
-    """The directories of CACHES that exist for an agent with that HOME and environment, none of which holds its home.
+    """Return the directories of CACHES that exist for an agent with that HOME and environment, none of which holds its home.
 
-    What lies in another cache, or in something else that is `writable`, is left to that: an earlier agent could have put a link there,
-    and whatever it leads to would be open to this one.
+    Nothing is opened that is reached through a place where an earlier agent could have put a link: another cache, a cache's usual place, or
+    something else that is `writable`. A cache that a variable moves into a usual place is opened with that place.
     """
-    home, named = os.path.realpath(agent_home), set()
-    for variable, usual, parts in sandbox.CACHES:
+    home = os.path.realpath(agent_home)
+    usual, named = set[str](), set[str]()
+    for variable, place, parts in sandbox.CACHES:
         given = env.get(variable, "")
-        place = given if given.startswith("/") else os.path.join(home, usual)
-        named |= {os.path.normpath(os.path.join(place, part)) for part in parts}
+        for part in parts:
+            usual.add(os.path.normpath(os.path.join(home, place, part)))
+            named.add(os.path.normpath(os.path.join(given if given.startswith("/") else os.path.join(home, place), part)))
+    named |= {place for place in usual if any(path.startswith(f"{place}/") for path in named)}
+    places = [os.path.realpath(place) for place in usual if os.path.isdir(place)]
     found = {path: os.path.realpath(path) for path in named if os.path.isdir(path)}
-    taken = [*found.values(), *writable]
+    taken = {*places, *found.values(), *writable}
     return tuple(sorted({real for path, real in found.items() if not Path(home).is_relative_to(real) and not _leads_through(path, taken)}))
 
 
@@ -66,9 +73,21 @@ def unmoved(home: Home, path: Path) -> str:
 
 
 def _leads_through(path: str, places: Collection[str]) -> bool:
-    """Whether something above `path` lies in one of `places`, links followed."""
-    above = {os.path.realpath(parent) + "/" for parent in map(str, Path(path).parents)}
-    return any(parent.startswith(place.rstrip("/") + "/") for parent in above for place in places)
+    """Whether a step on the way to `path`, links followed, is an entry of one of `places` or of a directory below one."""
+    at, steps, links = "/", path.strip("/").split("/"), 0
+    while steps and links < _LINKS_MAX:
+        if any(sandbox.lies_in(at, place) for place in places):
+            return True
+        name = steps.pop(0)
+        entry = os.path.normpath(os.path.join(at, name))
+        if os.path.islink(entry):
+            links += 1
+            target = os.readlink(entry)
+            at = "/" if target.startswith("/") else at
+            steps = [*target.strip("/").split("/"), *steps]
+        else:
+            at = entry
+    return bool(steps)
 
 
 def with_home(places: Places, attempt: Path, agent_home: Path, env: Mapping[str, str], tier: Tier, network: bool | Sequence[str]) -> Places:

@@ -65,6 +65,36 @@ def test_what_an_agent_linked_from_a_cache_is_not_opened_to_the_next(tmp_path: P
     assert policy_paths.caches(tmp_path, beside) == (str(keys.resolve()),), "which is what it would have opened"
 
 
+@pytest.mark.parametrize(
+    ("link", "env"),
+    [
+        (("npm", ".npm"), {}),
+        (("mod", "go/pkg/mod"), {}),
+        (("registry", ".cargo/registry"), {}),
+        (("ci", ""), {"XDG_CACHE_HOME": "ci"}),
+        (("npm", ""), {"npm_config_cache": "npm"}),
+    ],
+)
+def test_a_link_that_an_agent_put_into_a_shared_cache_opens_no_other_directory(
+    tmp_path: Path, link: tuple[str, str], env: dict[str, str]
+) -> None:
+    """`.npm -> .cache/npm` is the person's; then an agent puts `.cache/npm -> .config`. Or a variable names a directory of the cache."""
+    cache, name, at = tmp_path / ".cache", *link
+    for place in (cache, tmp_path / ".config"):
+        place.mkdir()
+    if at:
+        (tmp_path / at).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / at).symlink_to(cache / name)
+    (cache / name).symlink_to(tmp_path / ".config")
+    said = {variable: str(cache / below) for variable, below in env.items()}
+    assert policy_paths.caches(tmp_path, said) == (str(cache.resolve()),)
+
+
+def test_a_cache_that_a_variable_moves_into_a_usual_place_is_opened_with_that_place(tmp_path: Path) -> None:
+    (tmp_path / ".cache" / "ci").mkdir(parents=True)
+    assert policy_paths.caches(tmp_path, {"XDG_CACHE_HOME": f"{tmp_path}/.cache/ci"}) == (str(tmp_path.resolve() / ".cache"),)
+
+
 def test_a_link_on_the_way_to_an_agents_own_cache_is_not_followed(crew: House) -> None:
     """As an earlier try of the same attempt could have left it."""
     (crew.user / ".npm").mkdir()
