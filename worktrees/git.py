@@ -176,10 +176,12 @@ class Git:
         return {**case, **self._capabilities} if place.is_ours else case
 
     def corrections(self, place: Place) -> dict[str, str]:
-        """`disk_settings` for the git of an agent that reads the repository's own configuration; empty where that agrees. Keys in lower
-        case. Raises ToolFailed, ToolHung."""
-        described = {"core.ignorecase", "core.symlinks"} & self.configured(place)
-        return {key.lower(): value for key, value in self.disk_settings(place).items()} if described else {}
+        """Settings for the git of an agent that reads the repository's own configuration, empty where that agrees: `disk_settings`, and logs
+        of its branches, by which commits that it amends away are found. Keys in lower case. Raises ToolFailed, ToolHung."""
+        configured = self.configured(place)
+        described = {"core.ignorecase", "core.symlinks"} & configured
+        found = {key.lower(): value for key, value in self.disk_settings(place).items()} if described else {}
+        return {**found, "core.logallrefupdates": "true"} if "core.logallrefupdates" in configured else found
 
     def configured(self, place: Place) -> frozenset[str]:
         """Names of the keys that are set for a repository, section and key in lower case; values are not looked at. Cached as `run`'s."""

@@ -263,7 +263,7 @@ def variables(policy: Policy) -> dict[str, str]:
     return {**names, **{name.lower(): text for name, text in names.items()}}
 
 
-_GIT = {"commit.gpgsign": "false", "tag.gpgsign": "false", "gc.auto": "0", "maintenance.auto": "false"}
+_GIT = {"commit.gpgsign": "false", "tag.gpgsign": "false", "gc.auto": "0", "maintenance.auto": "false", "core.logallrefupdates": "true"}
 
 
 def git_settings(env: Mapping[str, str], settings: Mapping[str, str] = _GIT) -> dict[str, str]:

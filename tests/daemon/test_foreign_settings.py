@@ -38,3 +38,13 @@ def test_partial_clone_without_its_files_is_refused_before_anything_starts(house
     assert house.tasks() == []
     git(partial, "fetch", "-q", "--refetch", "--no-filter", "origin")
     house.ok("add", "-f", "--base", "origin/main", "cat newer", cwd=partial)
+
+
+@pytest.mark.parametrize("tier", ["0", "1"])
+def test_commit_that_was_amended_away_is_kept_where_the_repository_keeps_no_logs(house: House, tier: str) -> None:
+    for key, value in (("core.logAllRefUpdates", "false"), ("core.sparseCheckout", "false")):
+        git(house.repo, "config", key, value)
+    house.start_daemon()
+    commit = "git -c user.name=a -c user.email=a@b commit -q"
+    house.ok("add", "-f", "--sandbox", tier, f"echo 1 >a && git add a && {commit} -m one && echo 2 >a && {commit} -a --amend -m two")
+    assert "one" in git(house.repo, "log", "--all", "--format=%s").splitlines()
