@@ -176,8 +176,8 @@ class Git:
         return {**case, **self._capabilities} if place.is_ours else case
 
     def corrections(self, place: Place) -> dict[str, str]:
-        """Settings for the git of an agent that reads the repository's own configuration, empty where that agrees: `disk_settings`, and logs
-        of its branches, by which commits that it amends away are found. Keys in lower case. Raises ToolFailed, ToolHung."""
+        """Settings for the git of an agent that reads the repository's own configuration, empty where that agrees: `disk_settings`, and
+        logs of its branches, by which commits that it amends away are found. Keys in lower case. Raises ToolFailed, ToolHung."""
         configured = self.configured(place)
         described = {"core.ignorecase", "core.symlinks"} & configured
         found = {key.lower(): value for key, value in self.disk_settings(place).items()} if described else {}

@@ -36,6 +36,7 @@ RESTART = frozenset(
         *(f"night.{key}" for key in ("inhibit_sleep", "ask_max", "quiet_hours")),
         *(f"keep.{table}.{key}" for table in ("results", "logs", "recordings", "history") for key in ("age", "size")),
         *(f"memory.{key}" for key in ("brief", "trust", "approval", "leases", "tools", "meaning", "semantic_max", "episodic", "unread")),
+        "memory.tell_conflicts",
         *(f"notify.{key}" for key in ("here", "here_on", "urls", "on", "urgent", "quiet_hours", "text")),
         *(f"telemetry.{key}" for key in ("endpoint", "headers", "content", "sample")),
         *(f"quota.{key}" for key in ("rate", "burst")),

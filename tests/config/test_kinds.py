@@ -94,7 +94,7 @@ def test_a_task_of_an_agent(tmp_path: Path) -> None:
     keys = 'kind = "claude"\nprompt = "do"\nmodel = "m"\nsteps_max = 3\nallow = ["Bash(git *)"]\n'
     made = loaded(tmp_path, f'[[tasks]]\nid = "a"\n{keys}').tasks[0]
     usual: dict[str, Any] = {"timeout_s": 14400.0, "cost_max": 20.0, "assumed": ("cost_max", "timeout_s")}
-    assert made == TaskSpec("a", "a", "claude", (), prompt="do", model="m", steps_max=3, allow=("Bash(git *)",), **usual)
+    assert made == TaskSpec("a", "do", "claude", (), prompt="do", model="m", steps_max=3, allow=("Bash(git *)",), **usual)
     assert TaskSpec.from_json(made.to_json()) == made
 
 

@@ -29,6 +29,9 @@ def sim(house: House) -> Iterator[Simulator]:
         yield running
 
 
+MINE = "git add -A; git -c user.name=g -c user.email=g@x commit -qm mine"
+
+
 def task(name: str, **keys: Any) -> str:
     """A table of a plan."""
     return "[[tasks]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in {"id": name, **keys}.items())
@@ -112,7 +115,7 @@ def test_what_a_gate_changes_is_kept_apart_from_the_work(house: House) -> None:
     plan = ""
     for tier in TIERS:
         plan += task(f"loose-{tier}", command=done, gate=LEAVES, sandbox=tier)
-        plan += task(f"tidy-{tier}", command=f"{done}; git add -A; git commit -qm mine", gate=LEAVES, sandbox=tier)
+        plan += task(f"tidy-{tier}", command=f"{done}; {MINE}", gate=LEAVES, sandbox=tier)
         plan += task(f"moves-{tier}", command=done, gate=moves, sandbox=tier)
         plan += task(f"clean-{tier}", command=done, gate="grep -q mine work", sandbox=tier)
     house.start_daemon()

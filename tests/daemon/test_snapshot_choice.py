@@ -87,7 +87,7 @@ def test_the_same_commands_are_asked_for_anew_with_other_files(house: House, tmp
 
 def test_on_a_terminal_the_person_is_asked(house: House, tmp_path: Path) -> None:
     table(house, f"touch {tmp_path}/ran; mkdir -p .venv")
-    terminal = Terminal(tmp_path / "person.sock", house)
+    terminal = Terminal(tmp_path / "t", house)
     try:
         for answer, left in (("n", 130), ("y", 0)):
             terminal.nightcrew("add", "-f", "--id", f"said-{answer}", "--snapshot", "deps", "true")

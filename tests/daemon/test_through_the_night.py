@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from supervisor.host import processes
+from supervisor.host import processes, procfs
 from supervisor.ledger import store
 from tests.daemon.test_continuing import attempts, restart_machine
 from tests.support import House, wait_until
@@ -30,7 +30,7 @@ def history(house: House, event: str) -> list[dict[str, Any]]:
 
 def inhibitors(called: Path) -> list[int]:
     """The stand-ins that hold the machine awake now."""
-    return [who.pid for who in processes.all_running("cat") if f"HOLDS={called}".encode() in Path(f"/proc/{who.pid}/environ").read_bytes()]
+    return [who.pid for who in processes.all_running("cat") if f"HOLDS={called}".encode() in procfs.slurp(f"/proc/{who.pid}/environ")]
 
 
 def test_what_needs_a_person_is_set_aside_and_the_machine_is_kept_awake(house: House, tmp_path: Path) -> None:

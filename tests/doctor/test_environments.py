@@ -143,5 +143,5 @@ def test_graphics_processors_are_for_information(machine: Machine) -> None:
 
 
 def test_what_is_not_there_yet_is_looked_at_where_it_will_be(machine: Machine) -> None:
-    assert checks.file_backends(machine.place()).state is State.OK
+    assert checks.file_backends(machine.place()).state in (State.OK, State.WARN), "OK, or the caveat of the backend that works there"
     assert not machine.place().home.root.exists()

@@ -22,7 +22,7 @@ FILES = {
 }
 BREAKS = "printf 'def add(a, b):\\n    return a - b\\n' > calc.py"
 EXITS = "printf 'import os\\nos._exit(0)\\n' >"
-COMMIT = "git add -A -f; git commit -qm work"
+COMMIT = "git add -A -f; git -c user.name=a -c user.email=a@x commit -qm work"
 SHADOWS = {
     "module": f"{EXITS} argparse.py",
     "package": f"mkdir unittest; {EXITS} unittest/__init__.py",

@@ -159,7 +159,7 @@ def _print_text(where: Home, db: sqlite3.Connection | None, name: str | None, ev
         common.show(text.cut(said, common.width()))
     if number := text.unconfined(views):
         agents = f"{number} agents work" if number > 1 else "1 agent works"
-        common.say(f"{agents} without a sandbox, with all your rights; nightcrew doctor says what is missing for one")
+        common.say(f"{agents} without a sandbox, with all your rights")
 
 
 def _print_tasks(where: Home, db: sqlite3.Connection, waiting: text.Waiting, views: list[queries.TaskView], *, is_whole: bool) -> None:

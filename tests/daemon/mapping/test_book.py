@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.errors import DiskFull, LedgerError
+from supervisor.core.errors import DiskFull, LedgerError, Refused
 from supervisor.core.mapping import Outcome
 from supervisor.daemon.mapping import book, output, shards
 from supervisor.daemon.mapping.book import Item
@@ -113,10 +113,9 @@ def test_after_a_restart_leases_hold_and_late_answers_of_others_do_not_count(hom
         assert one.counts["done"] == 0
 
 
-def test_what_a_worker_wants_to_find_again(home: Home) -> None:
-    with contextlib.closing(begun(home, Item(b"a", "1", 1))) as one:
+def test_worker_keeps_nothing_in_a_map_that_is_not_asked_for_in_batches(home: Home) -> None:
+    with contextlib.closing(begun(home, Item(b"a", "1", 1))) as one, pytest.raises(Refused):
         one.keep(A, {"data": {"batch": "b1"}})
-        assert one.next((A[0], 2), {"first": True}, 0.0)["kept"] == {"batch": "b1"}
 
 
 def test_a_map_that_is_not_there(home: Home) -> None:

@@ -119,7 +119,7 @@ def test_what_the_repository_alone_says_runs_nothing_and_sends_nothing_elsewhere
         victim.house.run(*words)
         assert sorted(hit.name for hit in victim.hits.iterdir()) == [], words
     there = git(victim.remote, "for-each-ref", "--format=%(refname)").splitlines()
-    assert there == ["refs/heads/main", f"refs/heads/{victim.branch('words')}"]
+    assert there == ["refs/heads/main", "refs/heads/nightcrew/words"]
     assert git(victim.remote, "rev-parse", "main") == victim.base
     assert git(victim.root / "evil.git", "for-each-ref") == ""
     assert git(victim.repo, "rev-parse", "main") == victim.base
