@@ -29,7 +29,12 @@ from worktrees.git import Git
 from worktrees.inspection import Why
 from worktrees.repository import Repository, resolve
 
-_BUSY = frozenset({AgentState.WORKING, AgentState.RATE_LIMITED, AgentState.WAITING_PERMISSION, AgentState.WAITING_INPUT})
+_BUSY = {
+    AgentState.WORKING: "works",
+    AgentState.RATE_LIMITED: "waits for tokens",
+    AgentState.WAITING_PERMISSION: "waits for a permission",
+    AgentState.WAITING_INPUT: "waits for an answer",
+}
 _EVIDENCE_S = 2.0
 _LEFT = frozenset({Why.DIRTY, Why.UNTRACKED, Why.NESTED})
 _NAMED = 5
@@ -58,7 +63,7 @@ def refuse_unfit(view: TaskView, what: str, *, force: bool = False) -> None:
         raise Refused(what, on=view.id, why=f"it is {view.state}", kept="the checkout", hint=f"nightcrew wait {view.id}")
     if not force and (state := _agent_state(view)) in _BUSY:
         hint = f"again when it is idle (nightcrew status {view.id}), or --force for what it has committed by now"
-        raise Refused(what, on=view.id, why=f"its agent is {state.value.replace('_', ' ')}", kept="the checkout, its branch", hint=hint)
+        raise Refused(what, on=view.id, why=f"its agent {_BUSY[state]}", kept="the checkout, its branch", hint=hint)
 
 
 def offer(db: sqlite3.Connection, repository: Repository, view: TaskView, *, with_changes: bool = False) -> Offer:

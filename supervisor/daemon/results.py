@@ -140,11 +140,24 @@ def take(db: sqlite3.Connection, view: TaskView, where: Path, how: How) -> Taken
         said = f"nothing was merged: {done.why}; run the line above"
         return Taken(view.id, merged=False, commit=None, commands=done.commands, sentence=said, notes=offer.notes)
     if done.commit == repository.head:
+        if view.final:
+            _refuse_elsewhere(repository, view)
         sentence = f"{repository.branch} has everything of {view.id} already"
     else:
         manner = "fast-forward" if done.fast_forward else "a merge commit"
         sentence = f"{view.id} is in {repository.branch} ({manner}, {done.commit[:10]})" + _noted(view, repository, done)
     return Taken(view.id, merged=True, commit=done.commit, commands=(), sentence=sentence, notes=offer.notes)
+
+
+def _refuse_elsewhere(repository: Repository, view: TaskView) -> None:
+    """Raise Refused when the task left commits that neither its branch nor the checkout has: its agent worked on another branch, or on a
+    detached HEAD."""
+    rescue = records.rescue_ref(view.id, view.epoch)
+    with contextlib.suppress(NotFound):
+        left = resolve(repository, rescue)
+        if repository.git.run(repository.store, "merge-base", "--is-ancestor", left, repository.head, accept=(0, 1)).code:
+            why = f"its agent committed somewhere else than on {view.branch}"
+            raise Refused("cannot take", on=view.id, why=why, kept=rescue, hint=f"nightcrew restore {view.id}")
 
 
 def _generated(repository: Repository) -> tuple[GeneratedRule, ...]:

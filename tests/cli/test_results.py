@@ -131,3 +131,12 @@ def test_a_report_lists_as_to_take_what_the_checkout_lacks(house: House) -> None
     house.ok("run", house.plan(plan_of([shell_task("a", "echo a > a"), shell_task("b", "echo b > b")])))
     house.ok("take", "a", env=IDENTITY)
     assert {task["name"]: task["to_take"] for task in json.loads(house.ok("report", "--json"))["tasks"]} == {"a": False, "b": True}
+
+
+def test_take_names_the_ref_of_commits_that_are_not_on_the_branch(house: House) -> None:
+    house.start_daemon()
+    commit = "git -c user.name=a -c user.email=a@x commit -qm d"
+    house.ok("add", "-f", "--id", "det", f"git checkout -q --detach && echo d > d && git add d && {commit}")
+    said = house.run("take", "det")
+    assert said.returncode == 6 and "refs/nightcrew/rescue/" in said.stderr and "nightcrew restore" in said.stderr, said.stderr
+    house.ok("restore", "det")
