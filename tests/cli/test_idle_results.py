@@ -74,10 +74,10 @@ def test_an_agent_at_work_is_refused_and_named(house: House) -> None:  # X10: wh
     says(house, "agent", "UserPromptSubmit")
     for verb in ("take", "land"):
         refused = house.run(verb, "agent")
-        assert refused.returncode == 6 and "its agent is working" in refused.stderr, refused.stderr
+        assert refused.returncode == 6 and "its agent works" in refused.stderr, refused.stderr
         assert "nightcrew wait" not in refused.stderr
     refused = house.run("review", "agent", "--accept", "-m", "fine")
-    assert refused.returncode == 6 and "its agent is working" in refused.stderr
+    assert refused.returncode == 6 and "its agent works" in refused.stderr
     assert not (house.repo / "done").exists()
     says(house, "agent", "Stop")
     assert "not committed, and left out" in house.run("review", "agent", "--stat").stderr
