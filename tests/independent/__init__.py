@@ -1,0 +1,1 @@
+"""Attacks by somebody who read the documentation and not the code."""
