@@ -634,9 +634,9 @@ def test_no_verb_lets_an_agent_steer_the_terminal(crew: Crew) -> None:
     verbs = """status|status --all|status talker|status talker --explain|logs talker|logs --stream gate talker|diff talker|review talker|conflicts|trace talker|audit show
         mem ls|mem show semantic/x.md|mem show quarantine/core.md|mem quarantine|mem log -p|mem leases|mem search title|mail ls|mail read|clean|take --print talker|land talker --dry-run"""
     for verb in re.split(r"[|\n]", verbs):
-        said = crew.on_a_terminal(*verb.split())
-        assert said, verb
-        assert steering(said) == [], verb
+        shown = crew.on_a_terminal(*verb.split())
+        assert shown, verb
+        assert steering(shown) == [], verb
 
 
 def test_an_agent_adds_no_more_than_it_may(crew: Crew, confined: list[Agent]) -> None:
