@@ -2,8 +2,9 @@
 
     python -I -m supervisor.bench.analyst_pool CHECKOUT
 
-reads its order as JSON from stdin (`jobs`: environments of analysts; `workers`, `nice`, `cores`) and prints the seconds from making the
-pool to its last result. Its workers are forked with everything imported, as a warm process forks analysts.
+reads its order as JSON from stdin (`jobs`: environments of analysts; `workers`, `nice`, `cores`, `join`: files of a control group) and
+prints the seconds from making the pool to its last result, and the processor time of its workers. They are forked with everything imported,
+as a warm process forks analysts.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -20,21 +22,28 @@ from pathlib import Path
 from agents.analysts import survey
 from agents.analysts.parameters import read
 from agents.analysts.progress import Progress
+from supervisor.core import processor_share
 from supervisor.core.analysis import analyst_json
 from supervisor.core.errors import ToolFailed, last_line
 from supervisor.core.spec import Settings
-from supervisor.host import cores
+from supervisor.core.states import TaskClass
+from supervisor.host import cgroups, cores
 from supervisor.host.clock import SystemClock
 
 
-def seconds(checkout: Path, jobs: Sequence[Mapping[str, str]], workers: int) -> float:
-    """What a pool takes for `jobs` in this order, on the cores of a crew and as nice. Raises ToolFailed when one of them failed."""
-    order = {"jobs": jobs, "workers": workers, "nice": Settings().nice, "cores": cores.choose(0, None, cores.topology())}
+def run(checkout: Path, jobs: Sequence[Mapping[str, str]], workers: int) -> tuple[float, float]:
+    """Return the seconds that a pool takes for `jobs` in this order, and its processor time. It has a crew's share of the processor: the
+    same cores, niceness and control group. Raises ToolFailed when a job failed."""
+    share = processor_share.of(TaskClass.NORMAL, Settings().nice)
+    group = cgroups.of_class(cgroups.probe(), TaskClass.NORMAL, share.weight)
+    join = group.join_files if group is not None else ()
+    order = {"jobs": jobs, "workers": workers, "nice": share.nice, "cores": cores.choose(0, None, cores.topology()), "join": join}
     argv = [sys.executable, "-I", "-m", "supervisor.bench.analyst_pool", os.fspath(checkout)]
     done = subprocess.run(argv, input=json.dumps(order), capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise ToolFailed("the pool failed", on=str(checkout), why=last_line(done.stderr))
-    return float(done.stdout)
+    took, cpu = map(float, done.stdout.split())
+    return took, cpu
 
 
 def _work(job: dict[str, str]) -> int:
@@ -48,6 +57,8 @@ def main() -> None:
     """Do the order."""
     order = json.loads(sys.stdin.read())
     os.chdir(sys.argv[1])
+    for file in order["join"]:
+        Path(file).write_text("0")
     os.nice(order["nice"])
     if order["cores"]:
         os.sched_setaffinity(0, order["cores"])
@@ -57,7 +68,8 @@ def main() -> None:
     took = time.monotonic() - began
     if not all(sizes):
         sys.exit("a piece gave nothing")
-    print(took)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    print(took, used.ru_utime + used.ru_stime)
 
 
 if __name__ == "__main__":

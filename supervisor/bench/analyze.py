@@ -73,7 +73,7 @@ def _round(repo: Path, home: Home, environ: Mapping[str, str]) -> dict[str, Any]
         "files": report["summary"]["files"],
         **report["figures"],
         "plainly": report["summary"]["parallel"],
-        "pool_s": round(analyst_pool.seconds(repo, crew, report["figures"]["usable_cores"]), 3),
+        "pool_s": round(analyst_pool.run(repo, crew, report["figures"]["usable_cores"])[0], 3),
     }
 
 

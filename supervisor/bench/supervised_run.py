@@ -18,7 +18,7 @@ from supervisor.bench.workspace import end_server
 from supervisor.core import records
 from supervisor.core.environment import allowed
 from supervisor.core.errors import NightcrewError, TimedOut, ToolFailed
-from supervisor.core.records import Started
+from supervisor.core.records import Exit, Started
 from supervisor.core.snapshots import Snapshot, SnapshotSpec, SnapshotState
 from supervisor.core.spec import RunSpec, Submission, TaskSpec
 from supervisor.daemon import protocol, start
@@ -200,10 +200,10 @@ class SupervisedRun:
         until(lambda: all(view.final for view in self.views(run)), "every task to end")
         return self.views(run)
 
-    def ends(self, views: Sequence[queries.TaskView]) -> list[float]:
-        """When each one's command had ended, by its exit record, wall-clock seconds."""
+    def exits(self, views: Sequence[queries.TaskView]) -> list[Exit]:
+        """Return the exit record of each task's command."""
         found = [records.parse_exit((self.home.attempt(view.id, view.epoch) / "exit.json").read_text()) for view in views]
-        return [record.ended for record in found if record is not None]
+        return [record for record in found if record is not None]
 
     def views(self, run: str) -> list[queries.TaskView]:
         """Its tasks now."""

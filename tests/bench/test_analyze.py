@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from supervisor.bench import analyze
+from supervisor.bench import analyst_pool, analyze
 from supervisor.core.errors import ToolFailed
+from supervisor.host import cgroups
+from tests.host.cgroup_kit import group_of
 from tests.support import make_repository
 
 
@@ -54,3 +56,19 @@ def test_a_round_measures_all_three(tmp_path: Path) -> None:
     assert found["pool_s"] > 0 and found["sequential_s"] > 0 and found["ratio_to_pool"] > 0
     assert len(found["rounds"]) == 1 and "plain pool" in analyze.table(found)
     assert [path.name for path in tmp_path.iterdir()] == ["shop"], "it works in a place of its own and removes it"
+
+
+def test_the_pool_has_the_share_of_the_processor_that_a_crew_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    support = cgroups.probe()
+    if not (support.shares and support.cpu):
+        pytest.skip("this host has no control groups that share the processor and count its time")
+    source = make_repository(tmp_path / "shop", {"a.py": "x = 1\n"})
+    with group_of(support) as group:  # in place of the class's group, which counts nothing and has others' agents in it
+
+        def of_class(_: cgroups.Support, word: str, weight: int) -> cgroups.Group:
+            assert (word, weight) == ("normal", 50)
+            return group
+
+        monkeypatch.setattr(cgroups, "of_class", of_class)
+        took, cpu = analyst_pool.run(source, [{"ANALYST": "tests"}], 1)
+        assert took > 0 and cpu > 0 and group.cpu_s() > 0, "it ran in the group of the crew's class"

@@ -52,7 +52,9 @@ KEYS = {
         "memory_tier0_ms_p50", "memory_tier2_ms_p50", "python_client_ms_p50", "cold_ms_p50", "ratio", "all_50_s", "unshared_mb",
     ),
     "snapshot": ("setup_s", "freeze_s", "first_run_s", "break_even_runs"),
-    "analysts": ("files", "cold_seq_s", "cold_par_s", "fork_seq_s", "fork_par_s", "pool_s", "efficiency"),
+    "analysts": (
+        "files", "cold_seq_s", "cold_par_s", "fork_seq_s", "fork_par_s", "pool_s", "cold_cpu_s", "fork_cpu_s", "pool_cpu_s", "efficiency",
+    ),
 }  # fmt: skip
 MAY_BE_NONE = {"memory_tier2_ms_p50": "this host has no tier 2", "break_even_runs": "a set-up of milliseconds never pays"}
 

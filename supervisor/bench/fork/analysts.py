@@ -20,13 +20,15 @@ from supervisor.host import cores
 from worktrees.repository import Repository
 
 FILES = "files"
+_AT_ONCE = {"cold": "cold_par_s", "fork": "fork_par_s", "pool": "pool_s"}
 
 
 def measure(side: SupervisedRun, files: int, analysts: int, rounds: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """The figures of so many `analysts` over `files` Python files, medians of `rounds`; and how much there was, in how many pieces, and the
     seconds of each round.
 
-    A crew's seconds count from the first one's admission to the last one's end: worktrees, starts and all but the securing of the last.
+    A crew's seconds count from the first one's admission to the last one's end: worktrees, starts and all but the securing of the last. Its
+    processor time is that of the analysts alone.
     """
     source = side.home.root.parent / "corpus"
     size = fixtures.corpus(source, files)
@@ -38,18 +40,24 @@ def measure(side: SupervisedRun, files: int, analysts: int, rounds: int) -> tupl
     for first in (cold[-1], tasks[-1]):  # not counted: it starts the warm process, and reads everything from the disk
         _crew(side, repo, (first,))
     jobs = [{name: text for name, text in task.params.items() if name.startswith("ANALYST")} for task in tasks]
-    ways: dict[str, Callable[[], float]] = {
+    ways: dict[str, Callable[[], tuple[float, float]]] = {
         "cold_seq_s": lambda: _crew(side, repo, _chain(cold)),
         "cold_par_s": lambda: _crew(side, repo, cold),
         "fork_seq_s": lambda: _crew(side, repo, _chain(tasks)),
         "fork_par_s": lambda: _crew(side, repo, tasks),
-        "pool_s": lambda: analyst_pool.seconds(source, jobs, len(usable)),
+        "pool_s": lambda: analyst_pool.run(source, jobs, len(usable)),
     }
     found = in_turns(ways, rounds)
-    p50 = {key: statistics.median(times) for key, times in found.items()}
-    figures = {"files": files, **{key: round(took, 3) for key, took in p50.items()}}
+    p50 = {key: statistics.median(took for took, _ in times) for key, times in found.items()}
+    cpu = {f"{way}_cpu_s": statistics.median(cpu for _, cpu in found[key]) for way, key in _AT_ONCE.items()}
+    figures = {"files": files, **{key: round(took, 3) for key, took in (p50 | cpu).items()}}
     figures["efficiency"] = round(p50["pool_s"] / p50["fork_par_s"], 3)
-    return figures, {"bytes": size, "pieces": len(tasks), "cores": len(usable), "rounds": found}
+    return figures, {
+        "bytes": size,
+        "pieces": len(tasks),
+        "cores": len(usable),
+        "rounds": {key: [took for took, _ in times] for key, times in found.items()},
+    }
 
 
 def _tasks(perspectives: tuple[Perspective, ...], files: int, size: int, usable: int) -> tuple[TaskSpec, ...]:
@@ -65,6 +73,8 @@ def _chain(tasks: Sequence[TaskSpec]) -> tuple[TaskSpec, ...]:
     return tuple(replace(task, after=tuple(before.name for before in tasks[max(0, at - 1) : at])) for at, task in enumerate(tasks))
 
 
-def _crew(side: SupervisedRun, repo: Repository, tasks: Sequence[TaskSpec]) -> float:
+def _crew(side: SupervisedRun, repo: Repository, tasks: Sequence[TaskSpec]) -> tuple[float, float]:
+    """Return the seconds that `tasks` take, and their processor time."""
     views = side.ended(side.submit(repo, tasks))
-    return max(side.ends(views)) - min(view.created or 0.0 for view in views)
+    exits = side.exits(views)
+    return max(one.ended for one in exits) - min(view.created or 0.0 for view in views), sum(one.cpu_s for one in exits)

@@ -32,13 +32,13 @@ def measure(side: SupervisedRun, source: Path, seed: int, fallback: Size, index:
     row, command, words = _made(side, repo, seed, fallback, index)
     before = time.time()
     run = side.submit(repo, [TaskSpec("first", "first", "shell", ("sh", "-c", command), snapshot=NAME)])
-    (end,) = side.ends(side.ended(run))
+    (exit_,) = side.exits(side.ended(run))
     taken = side.measured(row)
     times = Times(row.setup_s, row.freeze_s, taken.fork_s or 0.0, taken.work_s or 0.0)
     figures = {
         "setup_s": round(row.setup_s, 3),
         "freeze_s": round(row.freeze_s, 3),
-        "first_run_s": round(end - before, 3),
+        "first_run_s": round(exit_.ended - before, 3),
         "break_even_runs": break_even(times),
     }
     return figures, words

@@ -35,6 +35,9 @@ ROWS = (
     Aim("analysts.fork_seq_s", name="analysts, forked, one after another", unit="s"),
     Aim("analysts.fork_par_s", name="analysts, forked, at once", unit="s"),
     Aim("analysts.pool_s", name="the same pieces in a multiprocessing.Pool", unit="s"),
+    Aim("analysts.cold_cpu_s", name="processor time of cold analysts", unit="s"),
+    Aim("analysts.fork_cpu_s", name="processor time of forked analysts", unit="s"),
+    Aim("analysts.pool_cpu_s", name="processor time of the pool", unit="s"),
     Aim("analysts.efficiency", 0.85, at_least=True, name="pool, to forked at once", unit="x"),
 )
 """The full run's aims, on two quiet cores; a quick run is smaller and says so."""
