@@ -56,8 +56,7 @@ class Kinds(Mapping[str, Kind]):
     see the same; one of ours that is for a program can be replaced so. `[...]` raises ConfigError for a file that is off."""
 
     def __getitem__(self, name: str) -> Kind:
-        ours = _ours().get(name)
-        file = places.kind_file(name) if ours is None or ours.binary else None  # nightcrew's own machinery stays as it is
+        file = places.kind_file(name) if _is_replaceable(name) else None
         if file is None:
             return _ours()[name]
         from supervisor.config import kinds as own  # pydantic is slow to import, and most kinds are ours
@@ -127,5 +126,10 @@ def driven(kind: Kind) -> Kind:
 
 
 def _own() -> dict[str, Path]:
-    """The person's files. Kinds of ours without a program are nightcrew's own machinery and stay as they are."""
-    return {name: file for name, file in places.kind_files().items() if name not in _ours() or _ours()[name].binary}
+    """The person's files."""
+    return {name: file for name, file in places.kind_files().items() if _is_replaceable(name)}
+
+
+def _is_replaceable(name: str) -> bool:
+    """Return whether a person's file may describe the kind. Kinds of ours without a program are nightcrew's own machinery."""
+    return name not in _ours() or bool(_ours()[name].binary)

@@ -211,7 +211,7 @@ def last_line(text: str) -> str:
 def one_line(text: str) -> str:
     """`text` with every control character, line break, direction override and character that nobody sees shown as an escape: it cannot
     drive a terminal, and a person reads all that a model would."""
-    return "".join(_shown(char) for char in text)
+    return text if text.isprintable() else "".join(map(_shown, text))
 
 
 def some_of(names: Sequence[str], at_most: int = 10, more: int = 0) -> str:
