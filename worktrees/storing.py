@@ -14,6 +14,7 @@ from pathlib import Path
 
 from supervisor.core.errors import DiskFull, ToolFailed
 from supervisor.host import files
+from supervisor.host.foreign.reading import open_plain
 from worktrees import blocking_files, quarantine
 from worktrees.changes import Changes
 from worktrees.git import BULK_S, Git, Place
@@ -23,6 +24,8 @@ STORE_S = 300.0
 """Seconds that leftover files may take in all. 50,000 small ones take a twentieth of it."""
 FILE_MAX = 4 * 2**30
 """Bytes of a leftover file, holes among them. As much as comes out of a sandbox in one pack (`intake.BYTES_MAX`)."""
+RAW_MAX = 16 * 2**20
+"""Bytes of a file that git cannot convert as its attributes say, and that is stored as it is."""
 HOLES_MAX = 256 * 2**20
 """Bytes of holes in all sparse files that are stored: git reads each of them as a zero, of which it takes 60 to 250 million a second."""
 _SPARSE = 8
@@ -127,8 +130,27 @@ class Committer:
                 self._put(paths[middle:], place, index, notes)
             elif is_full and again:
                 self._put(paths, place, index, notes, again=False)
+            elif not is_full and self._put_raw(paths[0], place, index):
+                notes.append(f"{_shown(paths[0])} is stored byte for byte: git cannot convert it as its attributes say")
             else:
                 notes.append(f"{_shown(paths[0])} could not be stored: {error.why}")
+
+    def _put_raw(self, path: bytes, place: Place, index: Path) -> bool:
+        """Put a file into `index` without any conversion. False when it cannot be read, is no plain file, or is larger than RAW_MAX."""
+        top = place.work_tree
+        if top is None:
+            return False
+        try:
+            with open_plain(top / os.fsdecode(path), top) as file:
+                data, mode = file.read(RAW_MAX + 1), os.fstat(file.fileno()).st_mode
+        except OSError:
+            return False
+        if len(data) > RAW_MAX:
+            return False
+        oid = self.git.run(place, "hash-object", "-w", "--no-filters", "--stdin", stdin=data).text
+        entry = f"{'100755' if mode & 0o100 else '100644'} {oid}\t".encode() + path + b"\0"
+        self.git.run(place, "update-index", "--add", "--replace", "-z", "--index-info", stdin=entry, env={"GIT_INDEX_FILE": str(index)})
+        return True
 
     def _store(self, paths: Sequence[bytes], place: Place, index: Path) -> str:
         """What git says of it."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support import wait_until
+from tests.support import git, wait_until
 from worktrees.environment import Environment
 from worktrees.rescue import Secured
 from worktrees.securing import publish, secure, set_apart, snapshot
@@ -277,14 +277,15 @@ def test_the_agent_replaced_the_worktrees_own_git_directory(world: World, env: E
     assert any("repository of its own" in note for note in done.notes)
 
 
-def test_what_cannot_be_stored_is_noted_and_the_rest_is_kept(world: World, env: Environment) -> None:
+def test_file_that_git_cannot_convert_is_stored_as_it_is_and_noted(world: World, env: Environment) -> None:
     (env.path / ".gitattributes").write_text("bad.txt text working-tree-encoding=UTF-16\n")
     (env.path / "bad.txt").write_bytes(b"odd")  # no byte order mark: git refuses it
     for number in range(9):
         (env.path / f"good{number}.txt").write_text("x")
     done = save(env)
-    assert done.files == 10
-    assert any(note.startswith("bad.txt could not be stored") for note in done.notes)
+    assert done.files == 11
+    assert git(env.repo.root, "cat-file", "blob", f"{done.tip}:bad.txt") == "odd"
+    assert any(note.startswith("bad.txt is stored byte for byte") for note in done.notes)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")

@@ -23,8 +23,8 @@ def open_plain(file: Path, below: Path | None = None) -> IO[bytes]:
 
     Raises OSError, also when it is not a regular file.
     """
-    top = below or file.parent
-    with folder(top, "" if below is None else str(file.parent.relative_to(below))) as here:
+    inner = str(file.parent.relative_to(below or file.parent))
+    with folder(below or file.parent, "" if inner == "." else inner) as here:
         handle = os.open(file.name, os.O_RDONLY | SAFE, dir_fd=here.handle)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
