@@ -11,6 +11,7 @@ import fnmatch
 import functools
 import itertools
 import json
+import posixpath
 import re
 import shlex
 import sys
@@ -35,7 +36,8 @@ class Kind(StrEnum):
     CHECKER = "checker told to look away"
     GIT = "git's own file"
     RUNS = "what decides what runs"
-    """A project file of nightcrew, or a file that a program loads although nothing names it."""
+    """A project file of nightcrew, a file that a program loads although nothing names it, or one that steers an agent or an editor."""
+    INSTRUCTIONS = "instructions to agents"
     CODE = "code that ends its process"
 
 
@@ -97,14 +99,37 @@ _CONFIG = _table(
     pyrightconfig.json jest.config.* vitest.config.* vitest.workspace.* karma.conf.* playwright.config.* cypress.config.*
     .mocharc* .eslintrc* eslint.config.* .eslintignore biome.json* tsconfig*.json .nycrc* babel.config.* .golangci.* clippy.toml
     .clippy.toml rustfmt.toml .rspec .rubocop.yml phpunit.xml* phpstan.neon* sonar-project.properties codecov.yml .codecov.yml
-    .pre-commit-config.yaml noxfile.py testng.xml checkstyle.xml .npmrc .yarnrc .yarnrc.yml .pnpmfile.cjs bunfig.toml .babelrc* .swcrc
-    .taprc ava.config.* .bazelrc .envrc .tool-versions mise.toml .mise.toml rust-toolchain rust-toolchain.toml
+    noxfile.py testng.xml checkstyle.xml .npmrc .yarnrc .yarnrc.yml .pnpmfile.cjs bunfig.toml .babelrc* .swcrc
+    .taprc ava.config.* .bazelrc .tool-versions mise.toml .mise.toml rust-toolchain rust-toolchain.toml
     """
 )
 _CONFIG_PATHS = (".cargo/config", ".cargo/config.toml", "*/.cargo/config", "*/.cargo/config.toml", ".mvn/*")
 _PROJECT = ("nightcrew.toml", ".worktreeinclude")
 _START = _table("sitecustomize.py usercustomize.py sitecustomize/* usercustomize/* *.pth")
 """Files that an interpreter loads by itself when it starts."""
+_STEERING_FOLDERS = frozenset(
+    _table(
+        """
+    .claude .codex .opencode .gemini .qwen .cursor .amp .crush .goose .kiro .roo .continue .windsurf .vscode .idea .run .zed .devcontainer
+    .husky .githooks
+    """
+    )
+)
+_STEERING = _table(
+    """
+    .mcp.json opencode.json opencode.jsonc .aider.conf.yml .aider.conf.yaml .crush.json crush.json .goosehints .devcontainer.json
+    *.code-workspace .exrc .nvimrc .nvim.lua .dir-locals.el lefthook.* lefthook-local.* .lefthook.* .lefthook-local.*
+    .pre-commit-config.yaml .pre-commit-config.yml .env .env.local .envrc
+    """
+)
+"""Agents, editors, hook managers and shells obey these files in whatever directory a person opens. Compared in lower case."""
+_INSTRUCTIONS = _table("claude.md claude.local.md agents.md agents.override.md gemini.md qwen.md .cursorrules copilot-instructions.md")
+_COMPILED = _table("*.pyc *.pyo *.pyd *.so *.node *.class *.jar")
+_INSTALLED = ("/.venv/", "/venv/", "/node_modules/.bin/")
+_PROGRAM = re.compile(r"(?:(?:.*/)?bin/)?(?:python|python3|python3\.\d+t?|node|npm|npx|pytest|make|sh|bash|git|cargo|go)")
+"""Of a `bin` directory, or of the root."""
+_MAKE_FIRST = re.compile(r"GNUmakefile|[^/]*\.mk")
+"""At the root: `make` reads the first instead of `Makefile`, and a `Makefile` includes the others."""
 _IMPORTED = sys.stdlib_module_names | frozenset(
     _table(
         """
@@ -161,7 +186,7 @@ _LOCKS = _table(
     bun.lock* Cargo.lock go.sum Gemfile.lock composer.lock flake.lock mix.lock
     """
 )
-_GIT = (".gitattributes", ".gitmodules", ".gitignore", ".husky/*", ".githooks/*")
+_GIT = (".gitattributes", ".gitmodules", ".gitignore")
 TEXT_MAX = 2**18
 """Bytes of a file whose whole text is compared."""
 
@@ -187,7 +212,8 @@ def flags(changes: Iterable[Change], gate: str = "") -> tuple[Flag, ...]:
     found = list(changes)
     here = Counter(name for change in found for name in gate_lines.tests(change.added) if _holds_tests(change))
     words = _words(gate)
-    all_flags = [flag for change in found for flag in _of(change, words, here)]
+    entered = _entered(gate)
+    all_flags = [flag for change in found for flag in _of(change, words, entered, here)]
     return tuple(sorted(all_flags, key=lambda flag: (not flag.weakens, flag.path, flag.kind)))
 
 
@@ -197,10 +223,10 @@ def what_runs(found: Iterable[Flag]) -> str:
     return f"it changes what runs here: {'; '.join(said[:3])}" if said else ""
 
 
-def _of(change: Change, words: Sequence[str], elsewhere: Counter[str]) -> Iterator[Flag]:
+def _of(change: Change, words: Sequence[str], entered: frozenset[str], elsewhere: Counter[str]) -> Iterator[Flag]:
     name, where = change.path.rpartition("/")[2], change.old_path or change.path
     ran, about_gate = _ran_by(where, words), True
-    if runs := _what_runs(change):
+    if runs := _what_runs(change, entered):
         yield Flag(change.path, Kind.RUNS, runs, weakens=True)
     elif ran or _matches(name, [one for word in words for one in _BUILD.get(word.rpartition("/")[2], ())]):
         yield Flag(change.path, Kind.BUILD, f"{_verb(change)} what the gate runs", weakens=True)
@@ -226,23 +252,59 @@ def _of(change: Change, words: Sequence[str], elsewhere: Counter[str]) -> Iterat
         yield Flag(
             change.path, Kind.CODE, f"{_count(ends, 'line')} more that ends its process at once, and the gate's with it", weakens=True
         )
+    if _matches(name.lower(), _INSTRUCTIONS):
+        yield Flag(change.path, Kind.INSTRUCTIONS, f"{_verb(change)} what agents are told here", weakens=False)
     more = gate_lines.suppressions(change.added) - gate_lines.suppressions(change.removed)
     if more > 0:
         yield Flag(change.path, Kind.CHECKER, f"{_count(more, 'line')} more that a checker passes over", weakens=False)
 
 
-def _what_runs(change: Change) -> str:
-    """Why the change decides what runs; empty: it does not."""
+def _what_runs(change: Change, entered: frozenset[str]) -> str:
+    """Why the change decides what runs; empty: it does not. `entered` as of `_entered`."""
     for path in filter(None, (change.path, change.old_path)):
         name = path.rpartition("/")[2]
         if path in _PROJECT:
             return f"{_verb(change)} a file that says what runs"
         if _matches(name, _START) or _matches("/".join(path.split("/")[-2:]), _START):
             return f"{_verb(change)} a file that an interpreter loads when it starts"
+        if _matches(name.lower(), _STEERING) or not _STEERING_FOLDERS.isdisjoint(path.lower().split("/")):
+            return f"{_verb(change)} a file that steers an agent, an editor or a hook"
+    if change.status != "D" and _is_program(change):
+        return f"{_verb(change)} a program that may run in place of another"
     shadowed = _shadowed(change.path, link=change.link) if change.status not in "MD" else ""
-    if not shadowed or change.in_package or change.in_new_folder:
+    if not shadowed or change.in_new_folder or (change.in_package and not _is_entered(folder_of(change.path), entered)):
         return ""
     return f"{_verb(change)} a module that is imported in place of {shadowed}"
+
+
+def _is_program(change: Change) -> bool:
+    name = change.path.rpartition("/")[2]
+    if change.link and name in ("bin", "node_modules"):
+        return True
+    return bool(
+        _matches(name, _COMPILED)
+        or any(folder in f"/{change.path}/" for folder in _INSTALLED)
+        or _PROGRAM.fullmatch(change.path)
+        or _MAKE_FIRST.fullmatch(change.path)
+    )
+
+
+_NO_PATH = re.compile(r"[^\w./@+-]+")
+_OPTION = re.compile(r"^-\w(?=.)")
+"""Its value follows in the same word."""
+_NAMES_MODULE = re.compile(r"(?:^|\s)(?:-m\s*|--cov(?:=|\s+))[\w.]+")
+
+
+def _entered(gate: str) -> frozenset[str]:
+    """The directories that the text of `gate` names, and those of the files that it names: it may run there."""
+    words = [_OPTION.sub("", word).lstrip("/") for word in _NO_PATH.split(_NAMES_MODULE.sub(" ", gate))]
+    named = {posixpath.normpath(word) for word in words if word}
+    return frozenset(named | {posixpath.dirname(word) for word in named}) - {"", "."}
+
+
+def _is_entered(folder: str, entered: frozenset[str]) -> bool:
+    """Also by the last parts of its name: a gate may enter one directory after the other, or name more than the repository knows."""
+    return any(f"/{folder}".endswith(f"/{word}") or f"/{word}".endswith(f"/{folder}") for word in entered)
 
 
 def folder_of(path: str) -> str:

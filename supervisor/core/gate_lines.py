@@ -43,7 +43,10 @@ _SUPPRESSIONS = re.compile(
     r"|@ts-(?:ignore|nocheck|expect-error)|istanbul ignore|c8 ignore|//\s?nolint|#!?\[allow\(|@SuppressWarnings"
     r"|@Suppress\(|rubocop:disable|NOLINT|biome-ignore|prettier-ignore|shellcheck disable"
 )
-_EXITS = re.compile(r"\bos\._exit\(|\breallyExit\(|getRuntime\(\)\.halt\(")
+_EXITS = re.compile(
+    r"\bos\.(?:_exit|abort|exec[lv]\w*)\b|\bfrom os import [^#]*\b(?:_exit|abort|exec[lv]\w*)\b|\bos\.kill(?:pg)?\(\s?os\.getp(?:id|grp)\("
+    r"|\bsignal\.raise_signal\b|\breallyExit\(|\bprocess\.(?:abort\(|kill\(process\.pid\b)|getRuntime\(\)\.halt\("
+)
 _LOWER_IS_WEAKER = re.compile(
     r"(fail[_-]under|cov-fail-under|min(?:imum)?[_-]coverage|coverageThreshold)[\"']?\s?[:= ]\s?([0-9]{1,6}(?:\.[0-9]{1,4})?)"
 )

@@ -68,7 +68,7 @@ class TrainGit:
         done = generated.finish(self.repo, asked.commit, made, self.orders.terms)
         if isinstance(done, Left):
             return Clashed(asked.position, asked.onto, done.why, tuple(map(_text, done.files)))
-        if unseen := _unseen(self.repo, entry, asked.onto, done.commit):
+        if unseen := _unseen(self.repo, entry, asked.onto, done.commit, train.commands):
             return Clashed(asked.position, asked.onto, unseen, for_person=True)
         if _tree(self.repo, done.commit) == _tree(self.repo, asked.onto):
             return NothingNew(asked.position, asked.onto, "it changes nothing on the branch")
@@ -87,7 +87,7 @@ class TrainGit:
                 return Clashed(asked.position, asked.onto, why, tuple(map(_text, files)))
             case Contained(why):
                 return NothingNew(asked.position, asked.onto, why)
-        if unseen := _unseen(self.repo, entry, asked.onto, done.commit):
+        if unseen := _unseen(self.repo, entry, asked.onto, done.commit, train.commands):
             return Clashed(asked.position, asked.onto, unseen, for_person=True)
         if done.regenerate:
             command = " && ".join(f"(\n{one}\n)" for one in done.regenerate) if len(done.regenerate) > 1 else done.regenerate[0]
@@ -113,11 +113,11 @@ class TrainGit:
         return landing.by_hand(self.repo, train.branch, asked.old, asked.new)
 
 
-def _unseen(repo: Repository, entry: Entry, onto: str, commit: str) -> str:
+def _unseen(repo: Repository, entry: Entry, onto: str, commit: str, commands: Sequence[str]) -> str:
     """Why the result may not land before a person accepted it; empty: it may."""
     if entry.trusted:
         return ""
-    why = gate_files.what_runs(gate_files.flags(gate_changes.read(repo, onto, commit)))
+    why = gate_files.what_runs(gate_files.flags(gate_changes.read(repo, onto, commit), "\n".join(commands)))
     return f"{_text(why)}; next: nightcrew review {entry.task}, then --accept" if why else ""
 
 

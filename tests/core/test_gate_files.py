@@ -124,6 +124,66 @@ def test_a_new_file_that_a_program_loads_unnamed_decides_what_runs(path: str) ->
     assert [(flag.kind, flag.weakens) for flag in found] == [(Kind.RUNS, True)] and path in what_runs(found)
 
 
+STEERING = [
+    ".claude/settings.json", ".claude/settings.local.json", ".claude/hooks/run.sh", "web/.claude/agents/a.md", ".Claude/settings.json",
+    ".claude", ".mcp.json", "web/.mcp.json", ".codex/config.toml", ".opencode/plugin/a.ts", "opencode.json", "opencode.jsonc",
+    ".gemini/settings.json", ".qwen/settings.json", ".aider.conf.yml", ".cursor/mcp.json", ".vscode/tasks.json", "a/.vscode/settings.json",
+    ".vscode/launch.json", ".vscode/extensions.json", ".idea/runConfigurations/a.xml", ".run/a.run.xml", ".devcontainer/devcontainer.json",
+    ".devcontainer.json", ".husky/pre-commit", ".githooks/pre-push", "lefthook.yml", ".lefthook.toml", "lefthook-local.yml",
+    ".pre-commit-config.yaml", ".env", "web/.env", ".envrc", ".crush.json", "crush.json", ".goosehints", ".amp/settings.json",
+    "a.code-workspace", ".exrc", ".dir-locals.el",
+]  # fmt: skip
+PROGRAMS = [
+    "calc.pyc", "pk/__pycache__/calc.cpython-311.pyc", "a.pyo", "calc.cpython-311-x86_64-linux-gnu.so", ".venv/lib/a.py", "venv/bin/a",
+    "web/.venv/pyvenv.cfg", ".venv", "node_modules/.bin/jest", "web/node_modules/.bin/tsc", "python", "python3", "bin/python3.11",
+    "tools/bin/node", "bin/npm", "pytest", "make", "bin/sh", "bin/bash", "git", "bin/cargo", "bin/go", "GNUmakefile", "rules.mk",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("status", ["A", "M"])
+@pytest.mark.parametrize("path", [*STEERING, *PROGRAMS])
+def test_what_steers_an_agent_or_runs_in_place_of_a_program_decides_what_runs(path: str, status: str) -> None:
+    found = flags([Change(path, status)], "true")
+    assert [(flag.kind, flag.weakens) for flag in found] == [(Kind.RUNS, True)] and path in what_runs(found)
+
+
+def test_one_that_is_deleted_or_moved_decides_only_where_it_steered() -> None:
+    assert said(Change(".claude/settings.json", "D")) == [(".claude/settings.json", Kind.RUNS, True)]
+    assert said(Change("old.json", "R", old_path=".claude/settings.json")) == [("old.json", Kind.RUNS, True)]
+    assert said(Change("calc.pyc", "D")) == []
+    assert said(Change("web/bin", "A", link=True)) == [("web/bin", Kind.RUNS, True)]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "claude/settings.json", "src/vscode/tasks.json", ".env.example", "env", "src/git", "go/main.go", "git/log.py", "bin/pythonic",
+        "bin/tool", "src/make", "mk/rules.mk", "venv.md", "node_modules/a/b.js", "calc.pyi", "src/crush.jsonl",
+    ],
+)  # fmt: skip
+def test_files_that_are_called_almost_so_do_not(path: str) -> None:
+    assert flags([Change(path, "A")], "true") == ()
+
+
+@pytest.mark.parametrize("path", ["CLAUDE.md", "web/AGENTS.md", "GEMINI.md", "QWEN.md", ".cursorrules", ".github/copilot-instructions.md"])
+def test_instructions_to_agents_are_named_and_land(path: str) -> None:
+    found = flags([Change(path, "A")], "true")
+    assert [(flag.kind, flag.weakens) for flag in found] == [(Kind.INSTRUCTIONS, False)] and what_runs(found) == ""
+
+
+@pytest.mark.parametrize(
+    ("gate", "runs"),
+    [
+        ("cd pk && python3 -m unittest", True), ("make -C src/pk", True), ("make -Cpk", True), ("pytest --rootdir pk", True),
+        ("pytest --rootdir=./pk", True), ("pytest pk/", True), ("cd $PWD/src/pk; pytest", True), ("cd src && cd pk && pytest", True),
+        ("python3 src/pk/run.py", True), ("python3 -m unittest discover -s src/pk", True), ("cd src/old/../pk && pytest", True),
+        ("pytest", False), ("python3 -m pk", False), ("pytest --cov=pk", False), ("cd src && pytest", False), ("cd apk && pytest", False),
+    ],
+)  # fmt: skip
+def test_a_module_in_a_package_decides_what_runs_where_the_gate_names_its_directory(gate: str, runs: bool) -> None:
+    assert said(Change("src/pk/argparse.py", "A", in_package=True), gate=gate) == [("src/pk/argparse.py", Kind.RUNS, True)] * runs
+
+
 @pytest.mark.parametrize("path", ["nightcrew.toml", "sitecustomize.py"])
 def test_one_that_goes_or_is_changed_does_too(path: str) -> None:
     for change in (Change("kept", "R", old_path=path), Change(path, "D"), Change(path, "M")):
@@ -166,6 +226,19 @@ def test_a_new_file_that_says_how_tests_run_weakens_them_where_they_ran_before(p
 def test_what_ends_the_process_of_a_test_is_seen_in_any_file() -> None:
     assert said(changed("calc.py", added=("import os", "os._exit(0)"))) == [("calc.py", Kind.CODE, True)]
     assert said(changed("calc.py", removed=("os._exit(0)",), added=("os._exit(1)",))) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "ends"),
+    [
+        ("os.execv('/bin/true', ['true'])", 1), ("os.execlpe(a)", 1), ("os.kill(os.getpid(), 9)", 1), ("os.killpg(os.getpgrp(), 9)", 1),
+        ("os.abort()", 1), ("signal.raise_signal(9)", 1), ("from os import path, _exit", 1), ("process.kill(process.pid, 9)", 1),
+        ("process.abort()", 1), ("os.kill(child, 9)", 0), ("os.executable", 0), ("macos.abort()", 0), ("self._exit()", 0),
+        ("from os import path", 0),
+    ],
+)  # fmt: skip
+def test_other_lines_that_end_a_process_are_seen_too(line: str, ends: int) -> None:
+    assert said(changed("calc.py", added=(line,))) == [("calc.py", Kind.CODE, True)] * ends
 
 
 @pytest.mark.parametrize(

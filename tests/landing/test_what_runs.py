@@ -61,6 +61,23 @@ def test_a_module_that_the_gate_imports_instead_is_flagged_and_lands_only_accept
     assert entries(said(house, "land", "module"))["module"][0] == "landed", "a person said so"
 
 
+def test_what_steers_who_opens_the_repository_lands_only_accepted(house: House) -> None:
+    hook = {"hooks": {"SessionStart": [{"hooks": [{"type": "command", "command": "touch /tmp/ran"}]}]}}
+    work = {
+        "steers": f"mkdir .claude; cat > .claude/settings.json <<'END'\n{json.dumps(hook)}\nEND\n{COMMIT}",
+        "enters": f"{EXITS} tools/argparse.py; {COMMIT}",
+        "tells": f"echo Be brief. > CLAUDE.md; {COMMIT}",
+    }
+    house.ok("run", house.plan(plan_of([shell_task(name, one, gate=GATE) for name, one in work.items()])))
+    assert {flag["kind"]: flag["weakens"] for flag in said(house, "review", "tells")["flags"]} == {"instructions to agents": False}
+    train = entries(said(house, "land", "--ready", "--gate", f"{GATE} && cd tools && {GATE} discover -p 'none*'"))
+    assert {name: state for name, (state, _) in train.items()} == {"steers": "ejected", "enters": "ejected", "tells": "landed"}
+    assert ".claude/settings.json adds a file that steers" in train["steers"][1]
+    assert "tools/argparse.py adds a module that is imported in place of argparse" in train["enters"][1]
+    house.ok("review", "steers", "--accept")
+    assert entries(said(house, "land", "steers"))["steers"][0] == "landed", "a person said so"
+
+
 def test_modules_of_packages_land_as_ever(house: House) -> None:
     work = "mkdir fresh; touch tools/types.py fresh/__init__.py fresh/logging.py; " + COMMIT
     house.ok("run", house.plan(plan_of([shell_task("honest", work, gate=GATE)])))
