@@ -272,7 +272,7 @@ def _conflicts(repo: Repository, branch: str, plan: Preview, generated: Sequence
 
 
 def _refused(repo: Repository, why: str, hint: str) -> Refused:
-    return Refused("nothing was merged", on=str(repo.root), why=why, kept="your checkout as it was", hint=hint)
+    return Refused("nothing was merged into", on=str(repo.root), why=why, kept="your checkout as it was", hint=hint)
 
 
 def _quoted(repo: Repository) -> str:

@@ -236,7 +236,7 @@ def _gate(one: Tried, _context: CheckContext) -> Finding:
         case _:
             seen = f"{one.words}: fails today{took} ({one.why}){f': {one.said}' if one.said else ''}"
             if one.code in _JUDGED:
-                return warn(f"{seen}; the night is to make it pass", "if it should pass on the base, no task that has it passes", _MENDS)
+                return warn(f"{seen}; the night is to make it pass", "if it should pass on the base, its tasks will fail", _MENDS)
             return fail(f"{seen}; it could not judge anything", "every task that has it would fail", "mend the gate, or the base")
 
 

@@ -146,9 +146,9 @@ def _nothing(asked: Asked, files: int, base: str) -> NotFound:
     if asked.globs:
         why = f"none of the {files} plain files of {base} matches, by its path from the top of the repository"
         hint = f"git ls-tree -r --name-only {base}, or commit what is new"
-        return NotFound("no file to work on", on=" ".join(asked.globs), why=why, kept="nothing was started", hint=hint)
+        return NotFound("no file matches", on=" ".join(asked.globs), why=why, kept="nothing was started", hint=hint)
     on = next(filter(None, (asked.lines, asked.jsonl, asked.from_command)))
-    return NotFound("no item to work on", on=on, why="it has no line that is not empty", kept="nothing was started")
+    return NotFound("no item in", on=on, why="it has no line that is not empty", kept="nothing was started")
 
 
 def _plan(asked: Asked, place: Workplace, base: str, name: str, source: Source) -> dict[str, Any]:

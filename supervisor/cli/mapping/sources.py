@@ -93,7 +93,7 @@ def of_command(text: str, where: Path) -> Source:
     """The lines that a shell command prints. Raises ToolFailed when it fails."""
     done = subprocess.run(["/bin/sh", "-c", text], cwd=where, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False)
     if done.returncode:
-        raise ToolFailed("the command of the items failed", on=text[:200], why=f"exit code {done.returncode}")
+        raise ToolFailed("could not read the items from the command", on=text[:200], why=f"exit code {done.returncode}")
     return Source("line", {"form": "line", "command": text}, _lines(done.stdout))
 
 

@@ -105,10 +105,10 @@ def test_a_workload_of_nothing_is_an_error_that_says_what_was_looked_at(house: H
     empty = tmp_path / "empty"
     empty.write_text("\n\n")
     for words, said in (
-        (("--files", "*.none", "--files", "src/**"), "no file to work on *.none src/**: none of the 1 plain files of HEAD matches"),
-        (("--lines", str(empty)), f"no item to work on {empty}: it has no line that is not empty"),
-        (("--jsonl", str(empty)), f"no item to work on {empty}: it has no line that is not empty"),
-        (("--from-command", "true"), "no item to work on true: it has no line that is not empty"),
+        (("--files", "*.none", "--files", "src/**"), "no file matches *.none src/**: none of the 1 plain files of HEAD matches"),
+        (("--lines", str(empty)), f"no item in {empty}: it has no line that is not empty"),
+        (("--jsonl", str(empty)), f"no item in {empty}: it has no line that is not empty"),
+        (("--from-command", "true"), "no item in true: it has no line that is not empty"),
         (("--files", "*.none", "--dry-run"), "none of the 1 plain files of HEAD matches"),
     ):
         done = house.run("map", *words, "--", "true")
