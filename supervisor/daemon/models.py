@@ -49,10 +49,18 @@ class Models:
             return self._settings
 
     def outdated(self) -> list[str]:
-        """Return a sentence for each process that must be restarted to take up what changed; empty if none."""
+        """Return a sentence for each process that must be restarted to take up what changed, and for each key that nothing uses."""
         found = [taking_up.words(keys)] if (keys := taking_up.restart_needed(self.at_start, self._newest)) else []
         record, port = process_lock.read(self.home), self._settings.port
+        found += self._unused()
         return [*found, *([taking_up.PORT_WORDS] if port and record is not None and port != record.port else [])]
+
+    def _unused(self) -> list[str]:
+        """Name each kept key that no upstream of the file can use. Without any upstream in the file all kept keys are used."""
+        apis = {upstream.api for upstream in self._settings.upstreams}
+        kept = [api for api in gateway.HOMES if api not in apis and (self.home.keys / f"{api}.key").is_file()] if apis else []
+        why = f"{self.file} names upstreams, and none for"
+        return [f"no agent uses {self.home.keys / f'{api}.key'}: {why} {api}; add [upstream.{api}]" for api in kept]
 
     def _read(self) -> None:
         try:

@@ -190,6 +190,9 @@ def test_a_gateway_is_added_to_a_running_supervisor_by_a_key_and_by_a_table(mode
     said = house.run("up", "-d").stderr
     assert "the gateway listens on" in said and "restart" not in said
     wait_until(lambda: "settings read again: sim" in house.home.gateway_log.read_text(), "the gateway to read the table")
+    said = house.run("up", "-d", env={"OPENAI_API_KEY": KEY}).stderr
+    assert "openai.key: " in said and "add [upstream.openai]" in said, said
+    (house.home.keys / "openai.key").unlink()
     house.ok("add", "--id", "asks", "-f", f"{models.ask} 100")
     assert result(house, "asks")["tokens"]["output"] == 50
     gate.touch()
