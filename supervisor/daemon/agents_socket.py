@@ -6,6 +6,7 @@ process that outlived its attempt or somebody who tries. The verbs of `daemon.so
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from supervisor.core import tokens
@@ -21,7 +22,9 @@ from supervisor.daemon.memory.desk import MemoryDesk
 from supervisor.daemon.socket_server import SocketServer, Terms, Visitor
 from supervisor.host.paths import Home
 
-TERMS = Terms(request_max=256 * 2**10, read_s=5.0, silent_max=256)
+TERMS = Terms(request_max=256 * 2**10, read_s=5.0, silent_max=256, sandbox_max=64)
+ASKED_MAX = 64
+"""Requests of one attempt that may wait for their answers at one moment."""
 JOURNAL_S = 10.0
 """Between two lines about refusals: each is a commit, and who tries may try a thousand times a second."""
 
@@ -36,17 +39,27 @@ class AgentsSocket(SocketServer):
         self._maps, self._memory = maps, memory
         self._refused_at = -JOURNAL_S
         self._unsaid = 0
+        self._asked: Counter[tuple[str, int]] = Counter()
         self._home, self._adds = home, AddRate()
 
     async def serve(self, line: bytes, visitor: Visitor) -> dict[str, Any]:
         """See `SocketServer.serve`."""
         verb, args, token = protocol.parse_agents(line)
-        task, epoch = self._who(token, verb, visitor.pid)
+        who = task, epoch = self._who(token, verb, visitor.pid)
         handle = VERBS.get(verb)
         if handle is None:
             raise UsageError("agents have no verb", on=verb, why=f"known: {', '.join(sorted(VERBS))}")
+        if self._asked[who] >= ASKED_MAX:
+            why = f"{ASKED_MAX} requests of this attempt wait for their answers"
+            raise Refused("one request too many", on=verb, why=why, hint="let a request end, then ask again")
         asked = Asked(self._loop, task, epoch, args, self._home, self._adds, self._maps, self._memory)
-        return await visitor.until_gone(handle(asked))
+        self._asked[who] += 1
+        try:
+            return await visitor.until_gone(handle(asked))
+        finally:
+            self._asked[who] -= 1
+            if not self._asked[who]:
+                del self._asked[who]
 
     def _who(self, token: str, verb: str, pid: int) -> tuple[str, int]:
         name = tokens.check(self._secret, token)

@@ -14,7 +14,7 @@ from supervisor.daemon.socket_server import SocketServer, Terms, Visitor
 from supervisor.daemon.trains import TrainDesk
 from supervisor.host.paths import Home
 
-TERMS = Terms(request_max=protocol.MAX_REQUEST, read_s=30.0, silent_max=200)
+TERMS = Terms(request_max=protocol.MAX_REQUEST, read_s=30.0, silent_max=200, sandbox_max=64)
 
 
 class Server(SocketServer):

@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
+import shutil
 import socket
 import stat
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -20,7 +23,7 @@ from supervisor.core import tokens
 from supervisor.core.errors import NightcrewError, NotRunning, Refused, UsageError
 from supervisor.daemon import protocol
 from supervisor.daemon.agent_verbs import VERBS
-from supervisor.daemon.agents_socket import TERMS
+from supervisor.daemon.agents_socket import ASKED_MAX, TERMS
 from supervisor.daemon.handlers import HANDLERS
 from supervisor.host import secrets
 from supervisor.ledger import store
@@ -189,3 +192,107 @@ def test_many_who_say_nothing_keep_nobody_out(house: House, agent: str) -> None:
         assert time.monotonic() - since < TERMS.read_s, "it did not wait for their time to run out"
         assert doors[0].recv(1) == b"", "the first one is out"
         assert house.ready(), "the other door is open too"
+
+
+FLOOD = """
+import os, socket, sys, threading, time
+kept, over, first = [], threading.Event(), threading.Event()
+def flood():
+    while not over.is_set():
+        door = socket.socket(socket.AF_UNIX)
+        door.setblocking(False)
+        try:
+            door.connect(sys.argv[1])
+        except OSError:
+            door.close()
+            time.sleep(0.0005)
+        else:
+            kept.append(door)
+        if len(kept) >= 2000:
+            first.set()
+            del kept[:1000]
+threads = [threading.Thread(target=flood) for _ in range(2)]
+for thread in threads: thread.start()
+first.wait()
+print(flush=True)
+sys.stdin.read()
+over.set()
+for thread in threads: thread.join()
+"""
+"""Connects until its standard input ends, and says nothing. Its first line says that it has connected 2,000 times."""
+
+
+@contextlib.contextmanager
+def program(text: str, *words: str, inside: tuple[str, ...] = ()) -> Iterator[subprocess.Popen[str]]:
+    command = [*inside, sys.executable, "-c", text, *words]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        try:
+            yield child
+        finally:
+            assert child.stdin is not None
+            with contextlib.suppress(BrokenPipeError):
+                child.stdin.close()
+
+
+def test_a_flood_of_silent_connections_takes_few_descriptors_and_stops_no_work(house: House) -> None:
+    daemon = house.start_daemon()
+    house.ok("add", "--id", "agent", FOREVER)
+    wait_until(lambda: house.task("agent").attempt_state == "running", "it to run")
+    whose, descriptors = token(house), Path(f"/proc/{daemon.pid}/fd")
+    quiet, most = len(os.listdir(descriptors)), 0
+    with program(FLOOD, str(house.home.agents_socket)) as flood:
+        assert flood.stdout is not None
+        assert flood.stdout.readline() == "\n"
+        for _ in range(20):
+            assert ask(house, "whoami", whose)["epoch"] == 1
+            assert house.ready()
+            most = max(most, len(os.listdir(descriptors)))
+        house.ok("add", "--id", "later", FOREVER)
+        house.ok("kill", "agent")
+    assert most < quiet + TERMS.silent_max + 150, "the silent ones, those of one turn of the loop, and what the supervisor itself opens"
+
+
+HOLD = """
+import json, socket, sys
+doors = []
+for _ in range(int(sys.argv[2])):
+    door = socket.socket(socket.AF_UNIX)
+    door.connect(sys.argv[1])
+    doors.append(door)
+    if len(doors) > int(sys.argv[3]):
+        print(json.loads(door.makefile().readline())["error"]["why"], flush=True)
+sys.stdin.read()
+"""
+"""Opens so many silent connections, and prints what those beyond a number are told."""
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="no bwrap")
+def test_the_processes_of_one_sandbox_hold_few_connections(house: House, agent: str) -> None:
+    inside = ("bwrap", "--unshare-pid", "--dev-bind", "/", "/", "--die-with-parent")
+    with idle(house, 1) as (door,):
+        words = (str(house.home.agents_socket), str(TERMS.sandbox_max + 3), str(TERMS.sandbox_max))
+        with program(HOLD, *words, inside=inside) as child:
+            assert child.stdout is not None
+            told = [child.stdout.readline().strip() for _ in range(3)]
+            assert told == [f"the processes of this sandbox hold {TERMS.sandbox_max} connections"] * 3
+            assert ask(house, "whoami", agent)["epoch"] == 1
+            with program(HOLD, words[0], "1", "1", inside=inside):
+                assert ask(house, "whoami", agent)["epoch"] == 1
+        door.sendall(json.dumps({"version": __version__, "verb": "whoami", "args": {}, "token": agent}).encode() + b"\n")
+        assert json.loads(door.makefile().readline())["ok"], "a client outside the sandbox keeps its connection"
+
+
+def test_few_requests_of_one_attempt_wait_at_one_moment(house: House, agent: str) -> None:
+    mail = ask(house, "mail", agent, op="send", to="person", type="request", text="May I?")["mail"]["id"]
+    shape = {"version": __version__, "verb": "mail", "args": {"op": "wait", "id": mail, "timeout_s": 60}, "token": agent}
+    with idle(house, ASKED_MAX + 1) as doors:
+        for door in doors:
+            door.sendall(json.dumps(shape).encode() + b"\n")
+        answered = select.select(doors, (), (), 30)[0]
+        assert len(answered) == 1, "the others wait"
+        why = json.loads(answered[0].makefile().readline())["error"]["why"]
+        assert why == f"{ASKED_MAX} requests of this attempt wait for their answers"
+        with pytest.raises(Refused, match="one request too many"):
+            ask(house, "whoami", agent)
+    line = json.dumps({**shape, "verb": "whoami", "args": {}}).encode() + b"\n"
+    wait_until(lambda: "value" in raw(house, line), "the others to be let go")
