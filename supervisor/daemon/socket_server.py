@@ -32,6 +32,8 @@ _ACCEPTED = 32
 _NO_FILES_S = 1.0
 """Until the next try to accept where this process may open no more files."""
 
+_ANSWER_S = 60.0
+"""How long a client may take to take its answer: a busy machine slows agents down."""
 _PIECE = 2**16
 _LISTENERS = 8
 """Listening sockets kept when somebody removes the path again and again; then the oldest is closed."""
@@ -44,7 +46,7 @@ class Terms:
     request_max: int
     """Bytes of the longest request."""
     read_s: float
-    """How long a client may take to send its request, and to take its answer."""
+    """How long a client may take to send its request."""
     silent_max: int
     """Clients that may be connected and have not sent a request yet; one more, and the longest silent one is disconnected."""
     sandbox_max: int
@@ -179,7 +181,7 @@ class SocketServer(ABC):
     async def _answer(self, connection: socket.socket, pid: int) -> None:
         with contextlib.suppress(OSError, TimeoutError):  # whoever went away, or takes no answer, does not want it
             answer = _line(await self._reply(connection, pid))
-            async with asyncio.timeout(self._terms.read_s):
+            async with asyncio.timeout(_ANSWER_S):
                 await asyncio.get_running_loop().sock_sendall(connection, answer)
 
     async def _reply(self, connection: socket.socket, pid: int) -> dict[str, Any]:
@@ -232,9 +234,7 @@ def _sandbox(pid: int) -> str:
     try:
         namespace = os.readlink(f"/proc/{pid}/ns/pid")  # noqa: PTH115 - once a connection, of a flood too
         return "" if namespace == _own_namespace() else namespace
-    except PermissionError:
-        return "hidden"  # a process may forbid that others look at it; those that do share one bound
-    except OSError:
+    except OSError:  # it has ended, or forbids that others look at it: then only the other bounds hold
         return ""
 
 
