@@ -136,6 +136,7 @@ class Git:
         self._runs: dict[int, str] = {}
         self._settings_more = settings
         self._known: dict[Path, tuple[object, frozenset[str], dict[str, str]]] = {}
+        self._logs: dict[Path, tuple[object, bool]] = {}
         self._locks = RepositoryLocks(self._state / "locks", self._runs)
         self._capabilities = _capabilities(self._state)
 
@@ -181,7 +182,19 @@ class Git:
         configured = self.configured(place)
         described = {"core.ignorecase", "core.symlinks"} & configured
         found = {key.lower(): value for key, value in self.disk_settings(place).items()} if described else {}
-        return {**found, "core.logallrefupdates": "true"} if "core.logallrefupdates" in configured else found
+        return found if self._keeps_logs(place, configured) else {**found, "core.logallrefupdates": "true"}
+
+    def _keeps_logs(self, place: Place, configured: frozenset[str]) -> bool:
+        """Whether the repository's own configuration lets git log the changes of branches. Cached as `configured`."""
+        if "core.logallrefupdates" not in configured:
+            return True
+        signature = (_signature(place.common_dir / "config"), _signature(place.git_dir / "config.worktree"))
+        known = self._logs.get(place.common_dir)
+        if known is None or known[0] != signature or has_includes(configured):
+            argv, env = ("config", "--type=bool", "core.logallrefupdates"), {**as_environment(HARDENED), "GIT_DIR": str(place.git_dir)}
+            answer = self._start(place.common_dir, argv, env, b"", QUICK_S)
+            known = self._logs[place.common_dir] = (signature, answer.text.strip() != "false")
+        return known[1]
 
     def configured(self, place: Place) -> frozenset[str]:
         """Names of the keys that are set for a repository, section and key in lower case; values are not looked at. Cached as `run`'s."""

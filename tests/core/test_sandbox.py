@@ -217,11 +217,12 @@ def test_a_cache_opens_nothing_that_is_closed(place: str, shared: bool) -> None:
 
 def test_git_signs_nothing_and_collects_nothing() -> None:
     assert sandbox.git_settings({}) == {
-        "GIT_CONFIG_COUNT": "4",
+        "GIT_CONFIG_COUNT": "5",
         "GIT_CONFIG_KEY_0": "commit.gpgsign", "GIT_CONFIG_VALUE_0": "false",
         "GIT_CONFIG_KEY_1": "tag.gpgsign", "GIT_CONFIG_VALUE_1": "false",
         "GIT_CONFIG_KEY_2": "gc.auto", "GIT_CONFIG_VALUE_2": "0",
         "GIT_CONFIG_KEY_3": "maintenance.auto", "GIT_CONFIG_VALUE_3": "false",
+        "GIT_CONFIG_KEY_4": "core.logallrefupdates", "GIT_CONFIG_VALUE_4": "true",
     }  # fmt: skip
     assert sandbox.git_settings({"GIT_CONFIG_COUNT": ""}) == sandbox.git_settings({})
 
@@ -230,10 +231,10 @@ def test_what_the_environment_says_of_git_stays() -> None:
     said = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "user.name", "GIT_CONFIG_VALUE_0": "x"}
     more = sandbox.git_settings(said)
     assert not more.keys() & (said.keys() - {"GIT_CONFIG_COUNT"})
-    assert (more["GIT_CONFIG_COUNT"], more["GIT_CONFIG_KEY_1"], more["GIT_CONFIG_KEY_4"]) == ("5", "commit.gpgsign", "maintenance.auto")
+    assert (more["GIT_CONFIG_COUNT"], more["GIT_CONFIG_KEY_1"], more["GIT_CONFIG_KEY_4"]) == ("6", "commit.gpgsign", "maintenance.auto")
     asked = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "commit.gpgSign", "GIT_CONFIG_VALUE_0": "true"}
     more = sandbox.git_settings(asked)
-    assert (more["GIT_CONFIG_COUNT"], more["GIT_CONFIG_KEY_1"]) == ("4", "tag.gpgsign") and "commit.gpgsign" not in more.values()
+    assert (more["GIT_CONFIG_COUNT"], more["GIT_CONFIG_KEY_1"]) == ("5", "tag.gpgsign") and "commit.gpgsign" not in more.values()
     for broken in ("x", "-1", "9" * 9):
         assert sandbox.git_settings({"GIT_CONFIG_COUNT": broken}) == {}, "git refuses it"
 
