@@ -136,7 +136,8 @@ class Committer:
                 notes.append(f"{_shown(paths[0])} could not be stored: {error.why}")
 
     def _put_raw(self, path: bytes, place: Place, index: Path) -> bool:
-        """Put a file into `index` without any conversion. False when it cannot be read, is no plain file, or is larger than RAW_MAX."""
+        """Put a file into `index` without any conversion. False when it cannot be read, is no plain file, is larger than
+        RAW_MAX, or git does not take it either."""
         top = place.work_tree
         if top is None:
             return False
@@ -147,9 +148,12 @@ class Committer:
             return False
         if len(data) > RAW_MAX:
             return False
-        oid = self.git.run(place, "hash-object", "-w", "--no-filters", "--stdin", stdin=data).text
-        entry = f"{'100755' if mode & 0o100 else '100644'} {oid}\t".encode() + path + b"\0"
-        self.git.run(place, "update-index", "--add", "--replace", "-z", "--index-info", stdin=entry, env={"GIT_INDEX_FILE": str(index)})
+        try:
+            oid = self.git.run(place, "hash-object", "-w", "--no-filters", "--stdin", stdin=data).text
+            entry = f"{'100755' if mode & 0o100 else '100644'} {oid}\t".encode() + path + b"\0"
+            self.git.run(place, "update-index", "--add", "--replace", "-z", "--index-info", stdin=entry, env={"GIT_INDEX_FILE": str(index)})
+        except ToolFailed:  # the rest of the work is stored all the same
+            return False
         return True
 
     def _store(self, paths: Sequence[bytes], place: Place, index: Path) -> str:

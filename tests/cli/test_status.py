@@ -177,4 +177,4 @@ def test_colour_only_where_somebody_sees_it(crew: House, house: House, terminal:
 
 def test_a_terminal_that_is_not_utf8_gets_escapes_not_a_traceback(crew: House) -> None:
     done = crew.run("status", env={"PYTHONIOENCODING": "", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"})
-    assert done.returncode == 0 and "Traceback" not in done.stderr
+    assert done.returncode == 0 and done.stderr in ("", "nightcrew: 2 agents work without a sandbox, with all your rights\n")

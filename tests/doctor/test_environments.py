@@ -143,5 +143,6 @@ def test_graphics_processors_are_for_information(machine: Machine) -> None:
 
 
 def test_what_is_not_there_yet_is_looked_at_where_it_will_be(machine: Machine) -> None:
-    assert checks.file_backends(machine.place()).state in (State.OK, State.WARN), "OK, or the caveat of the backend that works there"
+    found, there = checks.file_backends(machine.place()), checks.judged_backends(backends.survey(machine.root))
+    assert (found.state, found.seen) == (there.state, there.seen) and found.state is not State.FAIL
     assert not machine.place().home.root.exists()
