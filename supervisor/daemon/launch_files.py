@@ -143,11 +143,15 @@ def write(access: AgentAccess, settings: Settings, key: tuple[str, int], launch:
         hint_socket=str(home.hint_socket),
     )
     if command.settings:
-        file = directory / "out" / kind.SETTINGS / agent.settings_file
-        files.private_dir(file.parent)
-        files.atomic_write(file, command.settings.encode(), durable=False)
+        _write_settings(directory / "out" / kind.SETTINGS / agent.settings_file, command.settings)
     for name, data in ((GUARD, json.dumps(tampering.config_guard(made.repo)).encode()), ("launch.spec", records.write_spec(orders))):
         files.atomic_write(directory / name, data, durable=False)
+
+
+def _write_settings(file: Path, text: str) -> None:
+    """Write what the agent's program reads as it starts. No agent of this attempt has run yet, so none can have put anything there."""
+    files.private_dir(file.parent)
+    files.atomic_write(file, text.encode(), durable=False)
 
 
 def _core(memory: Path) -> str:
