@@ -1,7 +1,7 @@
 """Text from a repository inside Markdown: it reads as it is and never becomes markup. Pure.
 
 GitHub looks for @mentions, issue numbers and links even in text that Markdown's own backslash has escaped, but never inside code. So a
-word is left as it is when it holds nothing but letters, digits and harmless signs, and shown as code otherwise.
+word stays as it is when no part of it could be markup, and is shown as code otherwise.
 """
 
 from __future__ import annotations
@@ -10,11 +10,19 @@ import re
 
 from supervisor.faces.report.words import pieces
 
-_PLAIN_WORD = re.compile(r"""[("']*(?!www\.)(?!GH-)[^\W_](?:[^\W_]|[.,;:()"'/=%+?!-](?!//))*""", re.IGNORECASE)
-_BARE = re.compile(r"""[–=+/%×−-]|[.,;:()"'!?]+""")
+_LETTER = r"(?:[^\W_]|[^\x00-\x7f])"
+_INSIDE = rf"""{_LETTER}|(?<=[^\W_])_(?=[^\W_])|[.,;:()"'/=%+?!{{}}^-](?!//)|&(?!\#|\w+;)|\#(?!\d)"""
+_PLAIN_WORD = re.compile(rf"""(?!\S*www\.)(?!\S*GH-\d)[("'{{]*{_LETTER}(?:{_INSIDE})*""", re.IGNORECASE)
+"""A word without ASCII characters that Markdown or GitHub may act on: an underscore between letters and an ampersand that begins no entity
+are text."""
+_BARE = re.compile(r"""[=+/%<&-]|[.,;:()"'!?]+""")
+_OPENS_A_BLOCK = re.compile(r"[-+]|\d{1,9}[.)]")
+"""Words that begin a list where others follow them on the line."""
 _WORDS = re.compile(r"\s+|\S+")
 _MARKED = re.compile(r"^\s+|\s+$|\S(?:.*\S)?", re.DOTALL)
-_PLAIN_CODE = re.compile(r"[^`|\\]+")
+_PLAIN_CODE = re.compile(r"[^`|]+")
+_UNMARKED = frozenset(" ,;()'\"/=%+?!-")
+"""ASCII characters without a meaning inside a line."""
 
 
 def text(value: str) -> str:
@@ -22,7 +30,7 @@ def text(value: str) -> str:
     spans: list[tuple[bool, str]] = []
     for marked, part in pieces(value):
         for word in (_MARKED if marked else _WORDS).findall(part):
-            is_code = not word.isspace() and (marked or not (_BARE.fullmatch(word) or _PLAIN_WORD.fullmatch(word)))
+            is_code = not word.isspace() and (marked or not _is_plain(word, is_first=not spans and word != value))
             if is_code and spans and spans[-1][0]:  # two spans without a space between them would be read as neither
                 spans[-1] = (True, spans[-1][1] + word.strip("`"))
             else:
@@ -30,11 +38,19 @@ def text(value: str) -> str:
     return "".join(code(word) if is_code else " " if word.isspace() else word for is_code, word in spans).strip()
 
 
+def _is_plain(word: str, *, is_first: bool) -> bool:
+    if is_first and _OPENS_A_BLOCK.fullmatch(word):
+        return False
+    return bool(_BARE.fullmatch(word) or _PLAIN_WORD.fullmatch(word))
+
+
 def code(value: str) -> str:
-    """A code span, safe inside a table too. What a span cannot hold there (a backtick, a bar, a backslash) is written as entities."""
+    """Return a code span, safe inside a table too. A span cannot hold a backtick or a bar there: text with one becomes a `<code>` element
+    whose marks are entities."""
     value = " ".join(value.split())
     if not value:
         return ""
     if _PLAIN_CODE.fullmatch(value):
         return f"`{value}`"
-    return f"<code>{''.join(f'&#{ord(char)};' if char.isascii() and not char.isalnum() else char for char in value)}</code>"
+    shown = (char if char.isalnum() or not char.isascii() or char in _UNMARKED else f"&#{ord(char)};" for char in value)
+    return f"<code>{''.join(shown)}</code>"

@@ -71,6 +71,15 @@ def test_running_text_shows_the_text(value: str) -> None:
     assert visible(tokens).replace("`", "").split() == value.replace("`", "").split()
 
 
+@pytest.mark.parametrize("first", ["-", "+", "=", "1.", "12)", "#", ">", "*"])
+def test_first_word_of_a_line_begins_no_block(first: str) -> None:
+    assert outline(f"- {escape.text(f'{first} x')}") == outline("- x x")
+
+
+def test_span_that_holds_a_bar_stays_readable() -> None:
+    assert escape.code("grep 'a|b' -c") == "<code>grep 'a&#124;b' -c</code>"
+
+
 @given(NASTY, NASTY)
 def test_a_text_stays_in_its_cell(first: str, second: str) -> None:
     row = [escape.text(one_line(first)) or "–", escape.code(one_line(second)) or "–", "end"]
@@ -90,6 +99,13 @@ def test_a_text_stays_in_its_cell(first: str, second: str) -> None:
         ("no docstring for 4 of 10: `a`, `b` (`c`).", "no docstring for 4 of 10: `a`, `b` (`c`)."),
         ("`a``b`@c", "`ab@c`"),
         ("a|b `", "<code>a&#124;b</code> "),
+        ("It’s “done” — naïve… a → b, 100€, ±2 °C 😀", "It’s “done” — naïve… a → b, 100€, ±2 °C 😀"),
+        ("R&D & user_name in C# < {x} at 2^3", "R&D & user_name in C# < {x} at 2^3"),
+        ("&amp; &#35; R&amp; C#1 __init__.py _x_ a__b", "`&amp;` `&#35;` `R&amp;` `C#1` `__init__.py` `_x_` `a__b`"),
+        ("a,www.evil.example b(www.evil.example xGH-1", "`a,www.evil.example` `b(www.evil.example` `xGH-1`"),
+        ("- x", "`-` x"),
+        ("1. x", "`1.` x"),
+        ("C:\\new\\_x", "`C:\\new\\_x`"),
     ],
 )
 def test_words_stay_words_where_they_can(text: str, shown: str) -> None:
