@@ -132,8 +132,7 @@ def print_summary(published: Published) -> None:
     if report["summary"] is not None:
         for line in [""] * running + _summary(report, width):
             click.echo(line)
-    if report["summary"] is not None or not running:
-        click.echo(f"report: {published.page}")
+    click.echo(f"report: {published.page}")
     if running:
         click.echo(f"again: nightcrew report {report['run']['id']}")
 

@@ -38,6 +38,7 @@ def test_a_part_says_that_it_is_one(capsys: pytest.CaptureFixture[str]) -> None:
 def test_while_nothing_is_known_only_that_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed(young(), capsys) == [
         "still running: 0 of 2 tasks ended; nothing is known yet",
+        f"report: {PAGE}",
         "again: nightcrew report 1121-k3f9",
     ]
 
