@@ -136,7 +136,7 @@ class Git:
         self._runs: dict[int, str] = {}
         self._settings_more = settings
         self._known: dict[Path, tuple[object, frozenset[str], dict[str, str]]] = {}
-        self._logs: dict[Path, tuple[object, bool]] = {}
+        self._switches: dict[tuple[Path, str], tuple[object, bool]] = {}
         self._locks = RepositoryLocks(self._state / "locks", self._runs)
         self._capabilities = _capabilities(self._state)
 
@@ -185,15 +185,21 @@ class Git:
         return found if self._keeps_logs(place, configured) else {**found, "core.logallrefupdates": "true"}
 
     def _keeps_logs(self, place: Place, configured: frozenset[str]) -> bool:
-        """Whether the repository's own configuration lets git log the changes of branches. Cached as `configured`."""
-        if "core.logallrefupdates" not in configured:
-            return True
+        return "core.logallrefupdates" not in configured or not self._is_off(place, "core.logallrefupdates", configured)
+
+    def is_sparse(self, place: Place) -> bool:
+        """Return whether the repository's configuration has git check out a part of the tree only. Cached as `configured`."""
+        configured = self.configured(place)
+        return "core.sparsecheckout" in configured and not self._is_off(place, "core.sparsecheckout", configured)
+
+    def _is_off(self, place: Place, key: str, configured: frozenset[str]) -> bool:
+        """Return whether a setting (lower case, one of `configured`) is false. Cached by the stat of the configuration files."""
         signature = (_signature(place.common_dir / "config"), _signature(place.git_dir / "config.worktree"))
-        known = self._logs.get(place.common_dir)
+        known = self._switches.get((place.common_dir, key))
         if known is None or known[0] != signature or has_includes(configured):
-            argv, env = ("config", "--type=bool", "core.logallrefupdates"), {**as_environment(HARDENED), "GIT_DIR": str(place.git_dir)}
+            argv, env = ("config", "--type=bool", key), {**as_environment(HARDENED), "GIT_DIR": str(place.git_dir)}
             answer = self._start(place.common_dir, argv, env, b"", QUICK_S)
-            known = self._logs[place.common_dir] = (signature, answer.text.strip() != "false")
+            known = self._switches[place.common_dir, key] = (signature, answer.text.strip() == "false")
         return known[1]
 
     def configured(self, place: Place) -> frozenset[str]:

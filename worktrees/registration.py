@@ -35,7 +35,6 @@ _HEAD = re.compile(rb"ref: refs/\S+|[0-9a-f]{40}|[0-9a-f]{64}")
 _RACY_NS = 2 * 10**9
 """A file that changed so short ago may change again without another stamp."""
 _PLAIN_EXTENSIONS = frozenset({"extensions.objectformat", "extensions.partialclone", "extensions.noop", "extensions.preciousobjects"})
-_LEFT_TO_GIT = frozenset({"core.sparsecheckout", "core.sharedrepository"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +217,7 @@ def is_unusual(repo: Repository) -> bool:
     """Whether its files are kept in a way that only git itself should write."""
     names = repo.git.configured(repo.store)
     extensions = {name for name in names if name.startswith("extensions.")}
-    return bool(extensions - _PLAIN_EXTENSIONS or names & _LEFT_TO_GIT)
+    return bool(extensions - _PLAIN_EXTENSIONS or "core.sharedrepository" in names or repo.git.is_sparse(repo.store))
 
 
 def _by_git(repo: Repository, wanted: Registration) -> None:

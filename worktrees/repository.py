@@ -274,7 +274,7 @@ def _notes(git: Git, place: Place, *, is_shallow: bool, is_detached: bool) -> tu
         "partial clone: files that were never fetched cannot be checked out": bool(_promisor(names)),
         "submodules stay empty in agents' worktrees": (root / ".gitmodules").exists(),
         "content filters (such as Git LFS) are not run: agents see files as git stores them": _filtered(root, place.common_dir),
-        "sparse checkout: agents' worktrees may hold the same part of the tree": "core.sparsecheckout" in names,
+        "sparse checkout: agents' worktrees may hold the same part of the tree": git.is_sparse(place),
         f"a {doing} is in progress in your checkout: agents start from the commit it stands on": doing is not None,
         "HEAD is detached: name a base, or agents start from this commit": is_detached,
     }

@@ -153,7 +153,7 @@ def submission(spec: RunSpec, place: Workplace, base: str | None, key: str | Non
     if base is not None:
         spec = replace(spec, base=base)
     oid = place.resolve(place.repository, spec.base)
-    if "core.sparsecheckout" not in place.repository.git.configured(place.repository.store):  # a sparse one needs a part of them only
+    if not place.repository.git.is_sparse(place.repository.store):  # it needs a part of them only
         refuse_absent(place.repository, oid)
     return _submission(spec, place, oid, key, environ)
 

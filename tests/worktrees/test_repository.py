@@ -151,6 +151,9 @@ def test_detached_shallow_submodule_sparse_lfs_and_rebase_work_with_a_note(world
     assert [note.split(":")[0].split(" ")[0] for note in repo.notes] == ["shallow", "submodules", "content", "sparse", "a", "HEAD"]
     env = create(repo, "r1/a", 1, repo.head, world.root)
     assert (env.path / "f0.txt").read_text() == "2 here\n"
+    for off in ("false", "no", "0"):
+        world.sh(path, "config", "core.sparseCheckout", off)
+        assert not [note for note in discover(world.git, path).notes if note.startswith("sparse")], off
 
 
 @pytest.mark.parametrize("name", ["with space", "ünï çødé", "#(touch CANARY)", "a;b&&c", "-dash", "'quote\"", "line\nbreak", "$(x)`y`"])
