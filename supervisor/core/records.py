@@ -12,6 +12,7 @@ An attempt's directory, `runs/<run>/<task>/<epoch>/`:
     secured.json   daemon -> runner   what the agent left, once that is on refs (`null`: it could not be); lets the gate begin
     paused         daemon -> runner   `SECONDS SINCE`: how long the agent stood still, and since when (monotonic); 0: it goes on
     stopped        runner -> daemon   empty; there while its tree stands still because of `nightcrew stop-all`
+    taken.json     person -> people   the commit that `nightcrew take` merged last, and the branch that it merged it into
     after.json     daemon -> agent    what the tasks it comes after came to
     stdout.log stderr.log gate.log screen.txt diff.patch prompt.md out/
 
@@ -30,6 +31,7 @@ from typing import Any
 from supervisor.core.identity import Identity
 
 SCHEMA = 1
+TAKEN = "taken.json"
 _YEAR_10000 = 253_402_300_800.0
 """Seconds since 1970: `datetime` cannot show what lies beyond."""
 

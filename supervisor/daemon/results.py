@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import shlex
 import sqlite3
 from dataclasses import dataclass
@@ -142,10 +143,11 @@ def take(db: sqlite3.Connection, view: TaskView, where: Path, how: How) -> Taken
     if done.commit == repository.head:
         if view.final:
             _refuse_elsewhere(repository, view)
-        sentence = f"{repository.branch} has everything of {view.id} already"
+        sentence = f"{repository.branch} has everything of {view.id} already" + _marked(view, repository, offer.tip)
     else:
         manner = "fast-forward" if done.fast_forward else "a merge commit"
         sentence = f"{view.id} is in {repository.branch} ({manner}, {done.commit[:10]})" + _noted(view, repository, done)
+        sentence += _marked(view, repository, offer.tip)
     return Taken(view.id, merged=True, commit=done.commit, commands=(), sentence=sentence, notes=offer.notes)
 
 
@@ -185,6 +187,19 @@ def _noted(view: TaskView, repository: Repository, done: merge.Merged) -> str:
     data |= {"unlocked": f"{repository.git_dir}/index.lock"} if done.unlocked else {}
     unlocked = "removed the lock of its index, which a killed git had left" if done.unlocked else ""
     return "".join(f"; {said}" for said in (unlocked, audit.by_person(home(), "merged", data)) if said)
+
+
+def _marked(view: TaskView, repository: Repository, tip: str) -> str:
+    """Note beside the attempt's records that its commit `tip` was merged; return what to tell the person where that failed, else ""."""
+    place = home().attempt(view.id, view.epoch)
+    if tip == view.base_oid or not place.is_dir():
+        return ""
+    said = {"schema": records.SCHEMA, "tip": tip, "into": repository.branch or "a detached HEAD"}
+    try:
+        files.atomic_write(place / records.TAKEN, json.dumps(said).encode() + b"\n")
+    except HostError as error:
+        return f"; nightcrew status will not say that it was taken: {error.line()}"
+    return ""
 
 
 def _publish(db: sqlite3.Connection, view: TaskView) -> None:

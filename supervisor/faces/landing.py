@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import json
 import shlex
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from supervisor.core.errors import one_line
 from supervisor.core.landing import ASKED, Clashed, Entry, EntryState, Event, Gate, GateState, NothingNew, Put, ToMake, Train, TrainState
+from supervisor.core.records import TAKEN
 from supervisor.core.train_orders import GATE_KIND, Orders
 from supervisor.faces import places
+from supervisor.host.foreign import open_plain
 from supervisor.ledger import trains
 from supervisor.ledger.queries import TaskView
 from supervisor.ledger.trains import Outcome, TrainRow
 
 _FILES = 5
+_TAKEN_MAX = 4096
+"""Bytes of the file that says where a result was taken."""
 _OVER = (TrainState.LANDED, TrainState.EMPTY)
 
 
@@ -97,11 +104,32 @@ def summary(train: Train) -> str:
     return f"{train.id} into {one_line(train.branch)} is {train.state}{why}; {', '.join(words) or 'no results'}"
 
 
+def outcomes(root: Path, db: sqlite3.Connection, views: Sequence[TaskView]) -> dict[str, Outcome]:
+    """Return, by task, what became of each result that was in a train, or that a person took: then `train` is empty. A result that has
+    changed since it was taken is not among them. `root`: the state directory."""
+    found = trains.outcomes(db, [view.id for view in views])
+    for view in views:
+        if view.final and view.branch and (into := _taken_into(root, view)):
+            in_train = found.get(view.id)
+            if in_train is None or in_train.state not in (EntryState.LANDED, EntryState.CONTAINED):
+                found[view.id] = Outcome("", into, TrainState.LANDED, EntryState.LANDED, "")
+    return found
+
+
+def _taken_into(root: Path, view: TaskView) -> str:
+    """Return the branch into which a person merged all of what an attempt left; "" when nobody did."""
+    place = root / "runs" / view.id / str(view.epoch) / TAKEN
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError), open_plain(place) as file:
+        said = json.loads(file.read(_TAKEN_MAX))
+        return str(said["into"]) if said["tip"] == (view.result or {}).get("tip") else ""
+    return ""
+
+
 def outcome(one: Outcome) -> str:
-    """What a train made of a result, in few words."""
+    """Return what became of a result, in few words."""
     match one.state:
         case EntryState.LANDED:
-            return f"landed in {one_line(one.branch)}"
+            return f"{'landed in' if one.train else 'taken into'} {one_line(one.branch)}"
         case EntryState.CONTAINED:
             return f"{one_line(one.branch)} has it"
         case EntryState.EJECTED:
@@ -113,12 +141,15 @@ def outcome(one: Outcome) -> str:
 
 def outcome_shape(one: Outcome) -> dict[str, Any]:
     """The same for programs."""
-    return {"train": one.train, "into": one.branch, "state": one.state, "reason": one.reason or None}
+    return {
+        "train": one.train or None, "into": one.branch, "state": str(one.state) if one.train else "taken", "reason": one.reason or None,
+    }  # fmt: skip
 
 
-def of_results(db: sqlite3.Connection, tasks: Collection[str]) -> dict[str, str]:
-    """Of those of the tasks whose result was in a train what came of it."""
-    return {task: words for task, one in trains.outcomes(db, tasks).items() if (words := outcome(one))}
+def of_results(root: Path, db: sqlite3.Connection, views: Iterable[TaskView]) -> dict[str, str]:
+    """Return `outcomes` in words, of the tasks that ended."""
+    ended = [view for view in views if view.final]
+    return {task: words for task, one in outcomes(root, db, ended).items() if (words := outcome(one))}
 
 
 def of_gates(db: sqlite3.Connection, views: Iterable[TaskView]) -> dict[str, places.Train]:

@@ -78,7 +78,7 @@ class Waiting:
     conflicts: Mapping[str, str] = field(default_factory=dict)
     """Of each task with whom its work conflicts."""
     trains: Mapping[str, str] = field(default_factory=dict)
-    """Of each task whose result was in a train what came of it."""
+    """Of each task whose result was in a train, or taken, what came of it."""
 
     def first(self, views: Iterable[TaskView]) -> list[TaskView]:
         """Who waits for a person first, longest first; then by urgency, those that have nothing to do after those that work."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+from supervisor.cli.crew.reading import CrewReader
 from supervisor.core import tokens
 from supervisor.daemon import protocol
 from supervisor.host import secrets
@@ -105,6 +108,23 @@ def test_what_a_stopped_task_left_is_taken_by_name(house: House) -> None:
     taken = house.run("take", "agent")
     assert taken.returncode == 0 and f"{task} was stopped before it was done" in taken.stderr, taken.stderr
     assert (house.repo / "done").exists() and (house.repo / "left over").exists(), "its end secured what it had not committed"
+    assert re.search(rf"cancelled +{task} .*taken into main", house.ok("status"))
+    assert json.loads(house.ok("status", "--json"))["results"][task]["state"] == "taken"
+    with contextlib.closing(CrewReader(house.home)) as reader:
+        (row,) = (row for row in reader.crew({task}).rows() if row.id == task)
+    assert row.word == "cancelled" and "taken into main" in row.says, "the screen and the page read this"
+
+
+def test_what_an_agent_committed_after_it_was_taken_does_not_count_as_taken(house: House) -> None:
+    task = sits(house)
+    assert house.run("take", "agent").returncode == 0
+    house.ok("kill", "agent")
+    wait_until(lambda: house.state("agent") == "cancelled", "its end, which secures what was not committed")
+    assert "taken into" not in house.ok("status", "agent")
+    assert house.run("take", "agent").returncode == 0
+    assert "taken into main" in house.ok("status", "agent")
+    house.ok("retry", task)
+    assert "taken into" not in house.ok("status", "agent")
 
 
 def test_a_task_that_works_by_itself_is_waited_for(house: House) -> None:

@@ -25,7 +25,7 @@ from supervisor.faces import conflicts, installed_nights, landing, nights, place
 from supervisor.faces import mail as mail_lines
 from supervisor.faces import status as text
 from supervisor.host.paths import Home, home
-from supervisor.ledger import archive, deliveries, journal, mail, queries, reviews, trains
+from supervisor.ledger import archive, deliveries, journal, mail, queries, reviews
 
 RECENT = 5
 ALL = 1_000_000
@@ -122,7 +122,7 @@ def _print_json(where: Home, db: sqlite3.Connection | None, name: str | None, ev
     shape["needs_person"] = [{**one, "since": rfc3339(one["since"])} for one in asked]
     shape["mail"] = [one.shape(time.time()) for one in mail.asked_of_person(db)] if db is not None else []
     shape["trains"] = landing.trains_under_way(db) if db is not None else []
-    was_in = trains.outcomes(db, [view.id for view in views]) if db is not None else {}
+    was_in = landing.outcomes(where.root, db, views) if db is not None else {}
     shape["results"] = {task: landing.outcome_shape(one) for task, one in was_in.items()}
     shape["conflicts"] = conflicts.of_living(where, views)
     decided = reviews.decisions(db, [view.id for view in views]) if db is not None else {}
@@ -194,8 +194,7 @@ def _waiting(
     found = text.waiting(
         asked, deliveries.pending(db), {**states, **_limited(shape)}, _reasons(where, db, views, heard), mail.asked_of_person(db)
     )
-    done = [view.id for view in views if view.state is TaskState.DONE]
-    return replace(found, conflicts=conflicts.of_living(where, views), trains=landing.of_results(db, done))
+    return replace(found, conflicts=conflicts.of_living(where, views), trains=landing.of_results(where.root, db, views))
 
 
 def _reasons(where: Home, db: sqlite3.Connection, views: list[queries.TaskView], heard: gateway_report.Heard) -> dict[str, Verdict]:

@@ -161,7 +161,7 @@ class CrewReader:
         heard = self._heard.get() if runs and any(view.state is TaskState.READY for view in views) else gateway_report.Heard()
         reasons = waits.reasons(self._db, views, heard.conditions, runs=runs, wall=time.time())
         held = text.waiting((), deliveries.pending(self._db), {}, reasons, mail.asked_of_person(self._db))
-        of_results = landing.of_results(self._db, [view.id for view in views if view.state is TaskState.DONE])
+        of_results = landing.of_results(self._where.root, self._db, views)
         held = replace(held, conflicts=conflicts.of_living(self._where, views), trains=of_results)
         return _Rows(views, counts, held, landing.of_gates(self._db, views))
 
