@@ -111,6 +111,11 @@ def take(repo: Repository, branch: str, message: str = "", *, only: str = "", ge
         return Merged(commit, plan.fast_forward, unlocked=advance(repo, commit))
 
 
+def fork_point(repo: Repository, into: str, tip: str, began: str | None) -> str:
+    """Return the newest commit that both have; where they have none, the commit `began` at which the work of `tip` began, if known."""
+    return repo.git.run(repo.store, "merge-base", into, tip, accept=(0, 1)).text or began or tip
+
+
 def diff(repo: Repository, base: str, tip: str, *, stat: bool = False) -> str:
     """The change from commit `base` to `tip` as git prints it. Write it out with `errors="surrogateescape"` to get git's very bytes."""
     flags = (

@@ -78,10 +78,10 @@ def offer(db: sqlite3.Connection, repository: Repository, view: TaskView, *, wit
     if made is None:
         raise NotFound("no commit of", on=view.id, why="its worktree is still being made", hint=f"nightcrew status {view.id}")
     _publish(made)
-    if with_changes:
-        return _with_changes(made, repository, view)
-    notes = [f"{view.id} still runs: no gate has judged its commits"] if rows.launch(db, view.id).spec.gate_words else []
-    return Offer(view.branch, _tip(repository, view), (*notes, *uncommitted(made, view)))
+    has_gate = rows.launch(db, view.id).spec.gate_words
+    said = "still runs: no gate has judged its commits" if has_gate else "has no gate: nothing has checked its commits"
+    found = _with_changes(made, repository, view) if with_changes else Offer(view.branch, _tip(repository, view), uncommitted(made, view))
+    return replace(found, notes=(f"{view.id} {said}", *found.notes))
 
 
 def uncommitted(made: Environment, view: TaskView) -> tuple[str, ...]:

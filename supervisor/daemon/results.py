@@ -6,20 +6,21 @@ import contextlib
 import json
 import shlex
 import sqlite3
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from supervisor.core import records
 from supervisor.core.errors import ConfigError, HostError, NotFound, Refused
+from supervisor.core.gate_files import flags, what_runs
 from supervisor.core.landing import EntryState
 from supervisor.core.landing_terms import GeneratedRule
 from supervisor.core.states import TaskState
 from supervisor.daemon import choosing, offers
 from supervisor.host import audit, files
 from supervisor.host.paths import Home, home
-from supervisor.ledger import queries, reviews, store, trains
+from supervisor.ledger import queries, reviews, rows, store, trains
 from supervisor.ledger.queries import TaskView
-from worktrees import merge, restoring, securing
+from worktrees import gate_changes, merge, restoring, securing
 from worktrees.git import Git
 from worktrees.repository import Repository, discover, main_root, resolve
 
@@ -127,6 +128,8 @@ def take(db: sqlite3.Connection, view: TaskView, where: Path, how: How) -> Taken
     if has := _cleaned(db, repository, view, branch):
         return Taken(view.id, merged=True, commit=repository.head, commands=(), sentence=has)
     offer = offers.offer(db, repository, view, with_changes=how.with_changes)
+    if runs := _what_runs(db, view, repository, offer.tip):
+        offer = replace(offer, notes=(runs, *offer.notes))
     if how.only_print:
         command = f"git -C {shlex.quote(str(repository.root))} merge {shlex.quote(offer.ref)}"
         said = "nothing was merged; this is what would do it"
@@ -149,6 +152,12 @@ def take(db: sqlite3.Connection, view: TaskView, where: Path, how: How) -> Taken
         sentence = f"{view.id} is in {repository.branch} ({manner}, {done.commit[:10]})" + _noted(view, repository, done)
         sentence += _marked(view, repository, offer.tip)
     return Taken(view.id, merged=True, commit=done.commit, commands=(), sentence=sentence, notes=offer.notes)
+
+
+def _what_runs(db: sqlite3.Connection, view: TaskView, repository: Repository, tip: str) -> str:
+    """Return what a merge of the commit `tip` would change of what runs in the checkout, as `gate_files.what_runs`."""
+    left = merge.fork_point(repository, repository.head, tip, view.base_oid)
+    return what_runs(flags(gate_changes.read(repository, left, tip), rows.launch(db, view.id).spec.gate_words))
 
 
 def _refuse_elsewhere(repository: Repository, view: TaskView) -> None:

@@ -18,7 +18,7 @@ from supervisor.core.states import TaskState
 from supervisor.faces import conflicts, status
 from supervisor.ledger import reviews, rows
 from supervisor.ledger.queries import TaskView
-from worktrees import gate_changes, patches
+from worktrees import gate_changes, merge, patches
 from worktrees.repository import Repository
 
 MESSAGE_LINES = 20
@@ -67,7 +67,7 @@ class Review:
 
 def gather(db: sqlite3.Connection, view: TaskView, repository: Repository, tip: str, matrix: Matrix) -> Review:
     """By five gits, however much was changed; what is larger than `patches` reads is said. Raises as `Git.run`."""
-    left = _left(view, repository, repository.head, tip)
+    left = merge.fork_point(repository, repository.head, tip, view.base_oid)
     merged = left == tip and view.base_oid not in (None, tip)
     base = str(view.base_oid) if merged else left
     diffs = tuple(patches.read(repository, base, tip))
@@ -78,14 +78,9 @@ def gather(db: sqlite3.Connection, view: TaskView, repository: Repository, tip: 
     return Review(view, repository, base, tip, merged, diffs, found, gate, said, comments, decision)
 
 
-def _left(view: TaskView, repository: Repository, into: str, tip: str) -> str:
-    """The newest commit that both have; where they have none, what its task began with."""
-    return repository.git.run(repository.store, "merge-base", into, tip, accept=(0, 1)).text or view.base_oid or tip
-
-
 def looked_through(db: sqlite3.Connection, view: TaskView, repository: Repository, into: str, tip: str) -> tuple[str, int]:
     """The size of a result, and how much of it may weaken its gate. Raises as `Git.run`."""
-    left = _left(view, repository, into, tip)
+    left = merge.fork_point(repository, into, tip, view.base_oid)
     diffs = patches.read(repository, left, tip, 0)
     found = flags(gate_changes.of_diffs(repository, left, diffs), rows.launch(db, view.id).spec.gate_words)
     return size(diffs), sum(flag.weakens for flag in found)

@@ -54,6 +54,7 @@ def test_take_merges_what_an_idle_agent_has_committed_and_names_the_rest(house: 
     )
     taken = house.run("take", "agent")
     assert taken.returncode == 0, taken.stderr
+    assert f"{task} has no gate: nothing has checked its commits" in taken.stderr
     assert (
         f"{task} is in main" in taken.stderr
         and f"README, left over, ready; with these: nightcrew take --with-changes {task}" in taken.stderr

@@ -54,6 +54,19 @@ def test_take_merges_and_says_how(house: House) -> None:
     assert "main has everything of" in house.run("take", "none").stderr
 
 
+def test_take_names_files_that_decide_what_runs_in_the_words_of_review(house: House) -> None:
+    house.start_daemon()
+    house.run("run", house.plan(plan_of([shell_task("a", "mkdir .vscode; echo '{}' > .vscode/tasks.json"), shell_task("b", "echo b > b")])))
+    words = "adds a file that steers an agent, an editor or a hook"
+    assert f".vscode/tasks.json: {words}" in house.ok("review", "a")
+    said = f"it changes what runs here: .vscode/tasks.json {words}"
+    assert said in house.run("take", "--print", "a").stderr
+    assert said in json.loads(house.ok("take", "--json", "a"))["notes"]
+    again = house.run("take", "a")
+    assert again.returncode == 0 and "what runs" not in again.stderr, "nothing of it is new any more"
+    assert "what runs" not in house.run("take", "b", env=IDENTITY).stderr
+
+
 def test_take_refuses_with_nothing_changed(house: House) -> None:
     house.start_daemon()
     plan = [

@@ -195,13 +195,14 @@ def take(
         if not confirm:
             planned = results.take(db, view, Path(repo), results.How(only_print=True))
             shown = escaped(results.diff(db, view, stat=True))[-4000:]
-            return {"merged": False, "confirm": commit, "commands": list(planned.commands), "changes": shown}
+            return {"merged": False, "confirm": commit, "commands": list(planned.commands), "notes": list(planned.notes), "changes": shown}
         if confirm != commit:
             raise Refused("cannot take", on=view.id, why="confirm is not its last commit", hint="call take without confirm")
         if not isinstance(agreed, AcceptedElicitation) or not agreed.data.merge:
             raise Refused("not taken", on=view.id, why="the person did not agree", kept="the checkout", hint="ask what is wrong with it")
         taken = results.take(db, view, Path(repo), results.How(only=confirm))
-    return {"merged": taken.merged, "commit": taken.commit, "commands": list(taken.commands), "said": taken.sentence}
+    said = {"commands": list(taken.commands), "notes": list(taken.notes), "said": taken.sentence}
+    return {"merged": taken.merged, "commit": taken.commit, **said}
 
 
 def limits() -> dict[str, Any]:
