@@ -30,12 +30,14 @@ def named(db: sqlite3.Connection, name: str) -> list[queries.TaskView]:
 
 
 def foremost(db: sqlite3.Connection, at_most: int) -> tuple[list[queries.TaskView], Counter[TaskState]]:
-    """What is unfinished and the newest run: what a person looks at first, and how many there are of each state."""
+    """Return what a person looks at first, the unfinished tasks and the newest run, and how many there are of each state; among these also
+    the failed tasks of earlier runs that nobody has cleaned away."""
     views, counts = queries.foremost(db, at_most), queries.unfinished_counts(db)
-    if (newest := queries.newest_run(db)) is not None:
+    newest = queries.newest_run(db)
+    if newest is not None:
         ended, numbers = queries.ended_of(db, newest, at_most)
         views, counts = views + ended, counts + numbers
-    return views, counts
+    return views, counts + queries.failed_before_counts(db, newest or "")
 
 
 def conflict_matrix(where: Home, db: sqlite3.Connection, project: str, limit_s: float, only: str = "") -> Matrix:

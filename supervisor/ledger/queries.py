@@ -194,6 +194,24 @@ def ended_of(db: sqlite3.Connection, run: str, at_most: int) -> tuple[list[TaskV
     return _numbered(db, [row["ord"] for row in rows]), Counter({TaskState(row["state"]): row["total"] for row in rows})
 
 
+_FAILED_BEFORE = """FROM attempt a JOIN task t ON t.id = a.task AND t.epoch = a.epoch JOIN run r ON r.id = t.run
+    WHERE a.worktree IS NOT NULL AND a.removed IS NULL AND t.state IN ('failed', 'quarantined') AND t.run <> ? AND r.key NOT GLOB ?"""
+"""Tasks of all runs but one that failed and still have a worktree; gates of trains are not among them."""
+
+
+def failed_before(db: sqlite3.Connection, run: str, at_most: int = -1) -> list[TaskView]:
+    """Return the tasks of all runs but `run` that failed and that nobody has cleaned away, in the order of their submission; the newest
+    `at_most`, or all."""
+    rows = db.execute(f"SELECT t.ord {_FAILED_BEFORE} ORDER BY t.ord DESC LIMIT ?", (run, GATE_KEYS, at_most))
+    return _numbered(db, [int(row[0]) for row in rows])
+
+
+def failed_before_counts(db: sqlite3.Connection, run: str) -> Counter[TaskState]:
+    """Return how many of them are in each state."""
+    rows = db.execute(f"SELECT t.state, count(*) {_FAILED_BEFORE} GROUP BY t.state", (run, GATE_KEYS))
+    return Counter({TaskState(state): int(number) for state, number in rows})
+
+
 LATELY = 2000
 """Of the history or of the runs the newest: what is asked for is found there, however many tasks wait and however long the history is."""
 

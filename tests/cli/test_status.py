@@ -31,7 +31,8 @@ def test_the_plain_table_says_what_everybody_does(crew: House) -> None:
     wait_until(lambda: crew.ok("status").count("at work") == 2, "both agents' last lines to be shown")
     wait_until(lambda: crew.ok("status").count("● running") == 2, "the supervisor to have seen both")
     lines = crew.ok("status").splitlines()
-    assert [line.split()[:3] for line in lines] == [["●", "running", newest(crew, name).id] for name in ("agent", "agent-1")]
+    assert [line.split()[:3] for line in lines[:-1]] == [["●", "running", newest(crew, name).id] for name in ("agent", "agent-1")]
+    assert lines[-1] == "  … and 1 more: 1 failed; nightcrew status --all, or nightcrew status RUN", "of an earlier run"
     text = crew.ok("status", crew.task("good").run)
     assert re.search(r"✓ done +\S+/good +\d\d:\d\d +Make a file  1 commit on nightcrew/\S+/good/work\n", text)
     assert re.search(r"✗ failed +\S+/bad +\d\d:\d\d +exit code 7\n", text)
@@ -45,6 +46,19 @@ def test_everything_is_listed_run_by_run(crew: House) -> None:
         f"run {newest(crew, 'agent-1').run}  going  2 running",
         f"run {newest(crew, 'good').run}  plan  2 done, 1 failed, 1 skipped",
     ]
+
+
+def test_failed_task_stays_in_sight_until_it_is_cleaned_away(house: House) -> None:
+    house.start_daemon()
+    house.run("add", "-f", "--id", "bad", "echo half > half; exit 1")
+    bad = house.task("bad").id
+    for number in range(2):
+        house.ok("add", "-f", "--id", f"good{number}", "true")
+    assert "… and 1 more: 1 failed; nightcrew status --all" in house.ok("status")
+    assert f"failed      {bad}" in house.ok("status", "--all")
+    assert bad in [task["id"] for task in shape(house)["tasks"]]
+    house.ok("clean", "--yes", "--discard", bad)
+    assert "failed" not in house.ok("status") and f"failed      {bad}" not in house.ok("status", "--all")
 
 
 def test_of_many_that_wait_the_oldest_are_shown_and_the_rest_is_counted(house: House) -> None:

@@ -39,7 +39,7 @@ _ASKING = (TaskState.RUNNING, TaskState.WAITING)
 @click.command()
 @click.argument("name", required=False, shell_complete=any_name)
 @click.option("-w", "--watch", is_flag=True, help="Redraw every second until Ctrl-C.")
-@click.option("-a", "--all", "everything", is_flag=True, help="Every run, not only what is unfinished and the newest.")
+@click.option("-a", "--all", "everything", is_flag=True, help="Every run, and failed tasks of earlier runs that still have a worktree.")
 @click.option("--explain", is_flag=True, help="How the agents of NAME are, with each piece of evidence, its age and the rule that decided.")
 @common.json_option
 def command(name: str | None, watch: bool, everything: bool, explain: bool, as_json: bool) -> None:
@@ -89,7 +89,7 @@ def _all(db: sqlite3.Connection, name: str | None) -> tuple[list[queries.RunView
         views = looking.named(db, name)
         return [queries.run(db, run) for run in dict.fromkeys(view.run for view in views)], views
     runs = queries.runs(db, RECENT, gates=False)
-    views = queries.unfinished(db)
+    views = [*queries.unfinished(db), *queries.failed_before(db, runs[0].id if runs else "")]
     known = {view.id for view in views}
     if runs:
         views += [view for view in queries.ended_in(db, runs[0].id) if view.id not in known]
@@ -212,7 +212,7 @@ def _chosen(db: sqlite3.Connection, name: str | None, everything: bool) -> tuple
     """The tasks to show, and how many there are of each state with those that are left out."""
     if name is None and not everything:
         return looking.foremost(db, SHOWN)
-    views = looking.named(db, name) if name is not None else queries.unfinished(db)
+    views = looking.named(db, name) if name is not None else [*queries.unfinished(db), *queries.failed_before(db, "")]
     return views, text.counted(views)
 
 

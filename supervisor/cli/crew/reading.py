@@ -151,6 +151,8 @@ class CrewReader:
             return _Rows([], Counter(), text.NOTHING_WAITS)
         views, counts = queries.foremost(self._db, SHOWN), queries.unfinished_counts(self._db)
         ended = queries.ended_lately(self._db, ENDED)
+        known = {view.id for view in ended}
+        ended += [view for view in queries.failed_before(self._db, "", ENDED) if view.id not in known]
         views += ended
         counts += text.counted(ended)
         done = sum(view.state is TaskState.DONE for view in views)
