@@ -49,7 +49,7 @@ def push(where: Home, name: str, options: Options, environ: Mapping[str, str]) -
         pusher = Pusher(repository, remote, environ, terminal=sys.stdin.isatty())
         target = pusher.target()
         order = pull_order.decide(db, review, target, options, lambda asked: pull_order.tool_for(where, target, asked, environ))
-        for line in (*pull_order.lines(order), *offers.of_living(db, view)):
+        for line in (*pull_order.lines(order), *offers.left_out(db, view, repository)):
             common.say(one_line(line))
         if options.dry_run:
             click.echo(f"{order.title}\n\n{order.body}", err=True)

@@ -21,7 +21,7 @@ from supervisor.daemon.environments import Environments
 from supervisor.host.paths import home
 from supervisor.ledger import rows
 from supervisor.ledger.queries import TaskView
-from worktrees import securing
+from worktrees import merge, securing
 from worktrees.backends.overlay import UserOverlay
 from worktrees.environment import Environment
 from worktrees.environments import open_env
@@ -100,10 +100,27 @@ def uncommitted(made: Environment, view: TaskView) -> tuple[str, ...]:
     return (f"not committed, and left out: {some_of(paths, _NAMED, more)}; with these: nightcrew take --with-changes {view.id}",)
 
 
-def of_living(db: sqlite3.Connection, view: TaskView) -> tuple[str, ...]:
-    """Return `uncommitted` of a task that runs and belongs to a person's terminal; nothing for every other one."""
+def left_out(db: sqlite3.Connection, view: TaskView, repository: Repository, into: str = "") -> tuple[str, ...]:
+    """Say what of a task's work is on no branch, in lines for people: what an agent in a person's terminal has not committed, and what one
+    that ended committed on a detached HEAD or on a branch of its own. Work that the commit `into` has (default: the checkout's) is not
+    named. Raises as `Git.run`."""
+    if view.final:
+        return _astray(view, repository, into or repository.head)
     made = environment(db, view) if view.state is TaskState.RUNNING and is_attended(view) else None
     return uncommitted(made, view) if made is not None else ()
+
+
+def _astray(view: TaskView, repository: Repository, into: str) -> tuple[str, ...]:
+    result = view.result or {}
+    kept, branch_tip = str(result.get("rescue") or ""), str(result.get("tip") or view.base_oid)
+    if kept in ("", branch_tip, view.base_oid):
+        return ()
+    with contextlib.suppress(NotFound):  # its ref was removed by hand
+        held = resolve(repository, records.rescue_ref(view.id, view.epoch))
+        if repository.git.run(repository.store, "merge-base", "--is-ancestor", held, into, accept=(0, 1)).code:
+            files = some_of(merge.changed(repository, branch_tip, held), _NAMED)
+            return (f"{view.id} left work that is on no branch ({files}): nightcrew restore {view.id} makes a branch of it",)
+    return ()
 
 
 def is_attended(view: TaskView) -> bool:

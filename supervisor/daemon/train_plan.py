@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,12 +23,13 @@ from supervisor.daemon.offers import Offer
 from supervisor.daemon.submit import Workplace
 from supervisor.daemon.train_git import TrainGit
 from supervisor.host import cores
-from supervisor.ledger import branches, choices, reviews, rows, trains
+from supervisor.ledger import branches, choices, queries, reviews, rows, trains
 from supervisor.ledger.queries import TaskView
 from worktrees import conflicts, landing, merge
 from worktrees.aside import objects_aside
 
 _PRIORITY = 60
+_LEFT_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,15 @@ def ready(db: sqlite3.Connection, place: Workplace, into: str | None) -> list[st
             continue
         names.append(one.task)
     return names
+
+
+def left_out(db: sqlite3.Connection, place: Workplace, into: str | None) -> list[str]:
+    """Say what work of the project's tasks `ready` cannot see, since it is on no branch, in lines for people; of the newest tasks, at most
+    `_LEFT_MAX`. Raises as `ready`."""
+    tip = landing.tip(place.repository, into or _current(place))
+    found, _ = branches.of_project(db, place.repository.project, ENTRIES_MAX)
+    lines = (line for view in queries.several(db, [one.task for one in found]) for line in offers.left_out(db, view, place.repository, tip))
+    return list(itertools.islice(lines, _LEFT_MAX))
 
 
 def planned(db: sqlite3.Connection, views: Sequence[TaskView], place: Workplace, asked: Asked, environ: Mapping[str, str]) -> Planned:

@@ -44,6 +44,8 @@ class Review:
     conflicts: tuple[str, ...]
     comments: tuple[Comment, ...]
     decision: Decision | None
+    left_out: tuple[str, ...] = ()
+    """Work of its agent that is on no branch, and so not in the diff: a line each."""
 
     @property
     def result(self) -> dict[str, Any]:
@@ -115,6 +117,7 @@ def shape(review: Review) -> dict[str, Any]:
         "flags": [{**asdict(flag), "path": _text(flag.path)} for flag in review.flags],
         "tampering": tampering(review.result),
         "notes": _notes(review),
+        "left_out": list(review.left_out),
         "unleased": review.result.get("unleased"),
         "denials": list(agent.get("denials") or ()),
         "gate": {"command": review.gate or None, "result": review.result.get("gate")},
@@ -147,6 +150,7 @@ def head(review: Review) -> Iterator[tuple[str, str]]:
     yield f"{view.id}  {one_line(view.title)}", "title"
     facts = [_state(view), f"{review.tip[:12]} on {review.base[:12]}", size(review.diffs), *spent(review.result)]
     yield "  ".join(facts), "faint"
+    yield from ((one_line(line), "bad") for line in review.left_out)
     if review.merged:
         yield "your checkout has all of it; this is what it changed since its task began", "good"
     if review.verdict:

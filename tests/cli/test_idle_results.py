@@ -84,7 +84,8 @@ def test_an_agent_at_work_is_refused_and_named(house: House) -> None:  # X10: wh
     assert refused.returncode == 6 and "its agent works" in refused.stderr
     assert not (house.repo / "done").exists()
     says(house, "agent", "Stop")
-    assert "not committed, and left out" in house.run("review", "agent", "--stat").stderr
+    left = f"not committed, and left out: README, left over, ready; with these: nightcrew take --with-changes {house.task('agent').id}"
+    assert left in house.ok("review", "agent", "--stat") and left in house.run("land", "--ready").stderr
     house.ok("review", "agent", "--accept", "-m", "fine")
     says(house, "agent", "UserPromptSubmit")
     assert house.run("take", "--force", "agent").returncode == 0 and (house.repo / "done").exists()

@@ -150,6 +150,13 @@ def test_take_names_the_ref_of_commits_that_are_not_on_the_branch(house: House) 
     house.start_daemon()
     commit = "git -c user.name=a -c user.email=a@x commit -qm d"
     house.ok("add", "-f", "--id", "det", f"git checkout -q --detach && echo d > d && git add d && {commit}")
+    det = house.task("det").id
+    words = f"{det} left work that is on no branch (d): nightcrew restore {det} makes a branch of it"
+    assert words in house.run("land", "--ready").stderr
+    assert words in house.ok("review", "det") and words in json.loads(house.ok("review", "det", "--json"))["left_out"]
+    assert words in house.run("diff", "det").stderr
     said = house.run("take", "det")
     assert said.returncode == 6 and "refs/nightcrew/rescue/" in said.stderr and "nightcrew restore" in said.stderr, said.stderr
     house.ok("restore", "det")
+    git(house.repo, "merge", "-q", f"restored/{det}.1")
+    assert "on no branch" not in house.run("land", "--ready").stderr + house.ok("review", "det")

@@ -39,8 +39,8 @@ def command(name: str, other: str | None, stat: bool, raw: bool, as_json: bool) 
         _between(view, common.task_named(where, other), stat=stat, raw=raw, as_json=as_json)
         return
     db = common.ledger(where, view.id)
-    text, left = results.diff(db, view, stat=stat), offers.of_living(db, view)
-    for line in left:
+    text = results.diff(db, view, stat=stat)
+    for line in offers.left_out(db, view, results.repository_of(where, view)):
         common.say(line)
     if as_json:
         common.print_json(task=view.id, base=view.base_oid, branch=view.branch, diff=_readable(text))

@@ -88,6 +88,8 @@ def _planned(where: Home, place: Workplace, names: tuple[str, ...], options: dic
         options["into"], options["method"], gates, options["width"], options["repairs"], options["force"], options["with_changes"]
     )
     with contextlib.closing(common.ledger(where)) as db:
+        for line in () if names else train_plan.left_out(db, place, asked.into):
+            common.say(line)
         tasks = common.tasks_named(where, names) if names else train_plan.ready(db, place, asked.into)
         if not tasks:
             return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import sqlite3
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -61,10 +62,6 @@ def command(name: str | None, as_json: bool, **options: Any) -> int:
     if options["at"] and acts != ["verdict"]:
         raise UsageError("--at goes with --accept or --reject", hint="nightcrew review --help")
     if not acts:
-        from supervisor.daemon import offers
-
-        for line in offers.of_living(db, view):
-            common.say(line)
         return _show(_gathered(db, where, view), stat=options["stat"], as_json=as_json)
     said = _act(acts[0], where, db, view, options)
     if as_json:
@@ -75,11 +72,12 @@ def command(name: str | None, as_json: bool, **options: Any) -> int:
 
 
 def _gathered(db: sqlite3.Connection, where: Home, view: TaskView) -> Review:
-    from supervisor.daemon import results
+    from supervisor.daemon import offers, results
     from supervisor.faces import review
 
     repository, tip = results.seen(db, view)
-    return review.gather(db, view, repository, tip, looking.last_matrix(where, db, view.project, LOOK_S, view.id))
+    made = review.gather(db, view, repository, tip, looking.last_matrix(where, db, view.project, LOOK_S, view.id))
+    return replace(made, left_out=offers.left_out(db, view, repository))
 
 
 def _show(review: Review, *, stat: bool, as_json: bool) -> int:

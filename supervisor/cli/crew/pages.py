@@ -6,6 +6,7 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -136,7 +137,7 @@ class PageReader:
 
     def result(self, view: TaskView, mark: str) -> tuple[Review, str] | None:
         """As `Looking.result`."""
-        from supervisor.daemon import results
+        from supervisor.daemon import offers, results
         from supervisor.faces import conflicts, review
 
         if not view.branch:
@@ -147,7 +148,8 @@ class PageReader:
             made = f"{tip} {view.state} {view.epoch} {hash(str(said))}"
             if made == mark:
                 return None
-            return review.gather(db, view, repository, tip, conflicts.known(self._where, view.project)), made
+            found = review.gather(db, view, repository, tip, conflicts.known(self._where, view.project))
+            return replace(found, left_out=offers.left_out(db, view, repository) if view.final else ()), made
 
     def view(self, task: str) -> TaskView:
         """As `Looking.view`."""
