@@ -165,8 +165,8 @@ def _found(new: Folder, name: str) -> Found:
 
 
 def _is_unfinished(new: Folder, name: str, seen: os.stat_result) -> bool:
-    """Whether more of a file is to come: a process has it open for writing, or it is empty and new. Where the kernel cannot say who has it
-    open, it has to stand still for a while."""
+    """Return whether a file is still being written: a process has it open for writing, or it is empty and new. Where the kernel cannot
+    say whether a process has it open, a file that changed less than STILL_S ago counts as unfinished."""
     open_now, still_s = new.is_being_written(name), time.time() - seen.st_mtime
     if open_now is None:
         return 0 <= still_s < STILL_S

@@ -99,8 +99,8 @@ class Rescan:
                 raise
 
     def _is_news(self, path: str, found: os.stat_result | None) -> bool:
-        """Whether a file changed and is whole. One that somebody has open, and wrote a moment ago, is looked at again when it is closed,
-        and at the next walk."""
+        """Return whether a file changed and is complete. A file that a process has open and wrote a moment ago is checked again when the
+        process closes it, and at the next walk."""
         if not self._differs(path, found):
             return False
         if found is not None and 0 <= self._wall_ns() - found.st_mtime_ns < STILL_NS and self._is_being_written(path):

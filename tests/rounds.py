@@ -254,7 +254,7 @@ class UnlistedSkips:
 
 
 def is_allowed_skip(reason: str) -> bool:
-    """Whether a test may be skipped for this reason on a machine that has all that `make test` brings."""
+    """Return whether a test may be skipped for this reason on a machine with everything that `make test` installs."""
     return any(fnmatchcase(reason, pattern) for pattern in ALLOWED_SKIPS)
 
 

@@ -265,7 +265,7 @@ class House:
 
 
 def remove_far_sockets(home: Home) -> None:
-    """What lies in `/tmp`: sockets of a long path, and temporary files of what was cut off. Nobody else removes them."""
+    """Remove sockets of a long path from `/tmp`, and temporary files of processes that were killed. No other code removes them."""
     for letter in (ATTEMPT, SET_UP):
         scratch.sweep(FAR, home.short_tmp_prefix(letter))
     if not home.run_dir.is_relative_to(home.root):

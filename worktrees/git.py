@@ -366,7 +366,7 @@ def parse_version(text: str) -> tuple[int, ...]:
 
 
 def _folds_case(directory: Path, known: str) -> bool:
-    """Whether `directory`, which holds a file `known`, takes another spelling for the same file. It is only read."""
+    """Return whether another spelling of `known`, a file of `directory`, names the same file there. Only reads."""
     other = known.swapcase()
     return os.path.lexists(directory / other) and other not in os.listdir(directory)  # noqa: PTH208 - names only
 

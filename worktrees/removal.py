@@ -70,8 +70,8 @@ def survey(repo: Repository, envs: Sequence[Environment]) -> Branches:
 
 
 def inspect(env: Environment, is_alive: Alive, known: Branches | None = None) -> Keep | Removable:
-    """Whether `remove` may act; `known` is what `survey` gave. Looks only, but sets aside what would make git wait and writes a `.git` file
-    again that is gone; raises nothing that a worktree's state can cause."""
+    """Decide whether `remove` may act; `known` comes from `survey`. Only reads, but sets aside files that would make git wait and restores
+    a `.git` file that is gone. Raises nothing that a worktree's state can cause."""
     try:
         mend_link(env)
         with open_env(env) as seen:

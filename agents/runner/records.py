@@ -80,7 +80,7 @@ class Spec:
 
     @property
     def detached(self) -> bool:
-        """Whether the agent has no controlling terminal: nothing that it runs can ask a question there."""
+        """Return whether the agent runs without a controlling terminal, so that no program of its can ask a question there."""
         return self.mode == b"headless"
 
     @property

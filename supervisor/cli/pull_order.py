@@ -111,7 +111,8 @@ def refuse(review: Review, standing: Standing | None, *, force: bool) -> None:
 
 
 def decide(db: sqlite3.Connection, review: Review, target: RemoteUrl, options: Options, choose: Callable[[str | None], Tool]) -> Order:
-    """What is said wins; then what is known of the task's pull request at that remote; then a short name and the checkout's branch.
+    """Choose branch, base and title: first what the options say, then what the task's pull request at that remote has, then a short name
+    and the checkout's branch.
     `choose`: as `tool_for`. Raises Refused and UsageError."""
     view, git = review.view, review.repository.git
     of_task = book.of_task(db, view.id)

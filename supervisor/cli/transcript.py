@@ -33,7 +33,7 @@ def entries(view: TaskView, pieces: Iterator[bytes]) -> Iterator[Entry]:
 
 
 def readable(view: TaskView, head: bytes) -> bool:
-    """Whether a task's stdout, which begins with `head`, is a stream of JSON that a person reads as a transcript."""
+    """Return whether a task's stdout, which begins with `head`, is a stream of JSON to show as a transcript."""
     kind = kinds().get(view.kind)
     is_headless = kind is not None and bool(kind.protocol) and not view.interactive
     return is_headless or bool(protocols.recognised(head))

@@ -1,5 +1,5 @@
-"""What the agents' command lines keep below a person's home: which directories, which part of them a confined agent gets, and which
-renewed logins come back. Pure.
+"""Describe the directories that agents' command lines keep below a person's home: which parts of them a confined agent gets a copy of, and
+which renewed logins come back. Pure.
 
 A confined agent has a copy of each of these directories, made for its attempt. Nothing of a copy returns to the person, except the tokens
 of a login that was there before (`renewed`).
@@ -91,7 +91,7 @@ def directories(home: str, env: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def is_left_out(name: str) -> bool:
-    """Whether an entry of such a directory is not copied."""
+    """Return whether a confined agent gets no copy of an entry of such a directory."""
     return any(fnmatchcase(name, pattern) for pattern in LEFT_OUT)
 
 
@@ -126,7 +126,7 @@ def _is_renewal(known: Mapping[str, Any], found: Mapping[str, Any], age: str, no
 
 
 def _alike(known: Any, found: Any) -> bool:
-    """Whether `found` may stand in place of `known`. What only one of the two files has stays as the person's file has it."""
+    """Return whether `found` may replace `known`. A key that only one of the two files has stays as in the person's file."""
     if known is None or found is None:
         return True
     if isinstance(known, str):

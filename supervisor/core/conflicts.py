@@ -1,6 +1,6 @@
 """Which results of a project to compare with each other and with the person's branch, and what of it is news. Pure.
 
-What is known is known of a pair of commits. A pair is compared again when one of its commits moved, and two results that conflict also when
+Each comparison is of a pair of commits. A pair is compared again when one of its commits moved, and two results that conflict also when
 the person's branch moved.
 """
 

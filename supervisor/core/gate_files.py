@@ -127,7 +127,7 @@ _INSTRUCTIONS = _table("claude.md claude.local.md agents.md agents.override.md g
 _COMPILED = _table("*.pyc *.pyo *.pyd *.so *.node *.class *.jar")
 _INSTALLED = ("/.venv/", "/venv/", "/node_modules/.bin/")
 _PROGRAM = re.compile(r"(?:(?:.*/)?bin/)?(?:python|python3|python3\.\d+t?|node|npm|npx|pytest|make|sh|bash|git|cargo|go)")
-"""Of a `bin` directory, or of the root."""
+"""Names of programs that tests and gates run: in a `bin` directory, or at the root."""
 _MAKE_FIRST = re.compile(r"GNUmakefile|[^/]*\.mk")
 """At the root: `make` reads the first instead of `Makefile`, and a `Makefile` includes the others."""
 _IMPORTED = sys.stdlib_module_names | frozenset(
@@ -141,7 +141,7 @@ _IMPORTED = sys.stdlib_module_names | frozenset(
 )
 """Modules that Python or what runs tests imports by these names: a file of that name comes before them where the gate runs."""
 _MODULE = re.compile(r"(?:py|pyc|pyd|so|(?:cpython|abi)[\w.-]*\.(?:so|pyd))")
-"""What follows a module's name and a dot."""
+"""Endings of a module's file, after its name and a dot."""
 _MIXED = ("pyproject.toml", "setup.cfg", "package.json", "Cargo.toml")
 _MIXED_KEYS = {
     "pyproject.toml": _table(
@@ -203,7 +203,7 @@ def wants_text(path: str) -> bool:
 
 
 def wants_folder(path: str) -> bool:
-    """Whether `flags` looks at `Change.in_package` and `Change.in_new_folder` of the file when it is new."""
+    """Return whether `flags` needs `Change.in_package` and `Change.in_new_folder` of the file when it is new."""
     return wants_text(path) or _shadowed(path) != ""
 
 

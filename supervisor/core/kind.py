@@ -174,7 +174,7 @@ class Kind:
 
     @property
     def attended(self) -> bool:
-        """Whether a person has to sit at its tasks."""
+        """Return whether its tasks need a person at their terminal."""
         return self.mode == "terminal"
 
     @property

@@ -88,7 +88,7 @@ class Wanted:
 
 
 def blocks(lease: Lease, wanted: Wanted, kin: Collection[str] = ()) -> bool:
-    """Whether this lease of another task keeps `wanted` from being given. Those of `kin` keep nobody: an agent shares what it holds with
+    """Return whether this lease of another task stands in the way of `wanted`. Leases of `kin` never do: an agent shares its leases with
     the tasks that it added."""
     if lease.task in kin or lease.task == wanted.task or Mode.EXCLUSIVE not in (lease.mode, wanted.mode):
         return False

@@ -78,7 +78,7 @@ def covers(glob: str, path: str) -> bool:
 
 
 def names_top(glob: str) -> bool:
-    """Whether a normal form begins with the name of a file or directory, so that it covers no more than that."""
+    """Return whether a normal form begins with the name of a file or directory, and so covers only that one."""
     return _WILD.isdisjoint(glob.partition("/")[0])
 
 
@@ -95,8 +95,8 @@ def names_files(glob: str) -> Callable[[str], bool]:
 
 
 def _matches(parts: Sequence[str], path: Sequence[str]) -> bool:
-    """Whether the parts match the whole path. The parts between two `**` are taken where they come first, as any later place leaves less
-    of the path; so each pair of a part and a name is looked at once for each part at most."""
+    """Return whether the parts match the whole path. Parts between two `**` match at their first place, since a later one leaves less of
+    the path; so each pair of a part and a name is compared at most once for each part."""
     first, *middle = _runs(parts)
     if not _fits(first, path, 0):
         return False
@@ -110,7 +110,7 @@ def _matches(parts: Sequence[str], path: Sequence[str]) -> bool:
 
 
 def _runs(parts: Sequence[str]) -> list[list[str]]:
-    """What is between the `**`."""
+    """Split the parts at each `**`."""
     runs: list[list[str]] = [[]]
     for part in parts:
         if part == _MANY:
@@ -137,13 +137,13 @@ def _wild(part: str) -> Callable[[str], re.Match[str] | None] | None:
 
 @functools.lru_cache(maxsize=4096)
 def _ends(part: str) -> tuple[str, str]:
-    """What is before the first wildcard of a part, and after its last."""
+    """Return the text before the first wildcard of a part, and the text after its last."""
     head, tail = ("".join(takewhile(lambda char: char not in _WILD, text)) for text in (part, reversed(part)))
     return head, tail[::-1]
 
 
 def _alike(one: str, other: str) -> bool:
-    """Whether two parts may match one name."""
+    """Return whether one name may match both parts."""
     if one == other:
         return True
     wild = [not _WILD.isdisjoint(part) for part in (one, other)]

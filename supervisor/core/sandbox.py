@@ -181,7 +181,7 @@ class Places:
     admin: str
     """Name of git's own directory for this worktree, in `worktrees` of both."""
     homes: tuple[tuple[str, str], ...] = ()
-    """What the agents' command lines keep in the person's home (`core.agent_homes`), and this attempt's copy of each."""
+    """Directories of the agents' command lines in the person's home (`core.agent_homes`), each with this attempt's copy."""
     homes_shown: tuple[str, ...] = ()
     """Parts of `homes` that are too large for a copy: seen in it as they are, and read-only."""
     caches: tuple[str, ...] = ()

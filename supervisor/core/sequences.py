@@ -19,7 +19,7 @@ PIECE = re.compile(
 _COLOR = re.compile(r"(\x1b\[[0-9;:]*m)")
 _ENDS = ("\x1b[m", "\x1b[0m")
 _EXTENDED = re.compile(r"[345]8[;:](?:5[;:]\d*|2(?:[;:]\d*){3})")
-"""Of the numbers of a colour: one of a palette, or of red, green and blue."""
+"""Numbers of a colour: one of a palette, or red, green and blue."""
 _HIDES = re.compile(r"(?:^|[;:])0*8(?:[;:]|$)")
 """Text of the colour of what is behind it."""
 

@@ -83,12 +83,12 @@ class _Agent:
 
 @dataclass(frozen=True, slots=True)
 class LookedAt:
-    """What a look at an agent's screen and session came to."""
+    """Result of a look at an agent's screen and session."""
 
     at: float
     """Monotonic seconds."""
     heard: list[Evidence]
-    """What its hooks and its output said then."""
+    """Evidence of its hooks and its output at that time."""
     status: Status
     asked: bool
     """They said that it waits for a person."""

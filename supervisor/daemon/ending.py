@@ -279,8 +279,8 @@ class Ending:
         return replace(secured, notes=(*secured.notes, *self._keep_refused(row, made, secured.refused)), refused=())
 
     def _without_gate(self, row: AttemptRow, made: Environment) -> Secured | None:
-        """What the agent left, as it was secured before its gate began, with a note of what the gate changed; that is set apart. None when
-        no gate began, or nothing could be secured before it. Raises DiskFull."""
+        """Return the agent's work as secured before its gate began, with a note of the gate's changes, which are set apart. None when no
+        gate began, or nothing could be secured before it. Raises DiskFull."""
         place = self._home.attempt(row.task, row.epoch)
         try:
             before = securing.parsed(json.loads(foreign.read_plain(place / records.SECURED, SECURED_MAX) or b"null"))

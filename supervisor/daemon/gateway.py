@@ -90,7 +90,7 @@ class Gateway:
         self._figures = figures
         self._figured_at = -FIGURES_S
         self._version = models.version
-        """Of the settings that the gateway has read."""
+        """Version of the settings that the gateway has read."""
 
     # What others ask ---------------------------------------------------------------------------------------------------------------
 

@@ -91,5 +91,5 @@ def _stamp(path: Path) -> tuple[str, int, int, int]:
 
 
 def _stands_still(stamp: _Stamp) -> bool:
-    """Whether nothing changed just now. A time in the future is a clock that differs, and does not count."""
+    """Return whether the files last changed some time ago. A time in the future comes from another clock and does not count as a change."""
     return not 0 <= time.time_ns() - max(each[1] for each in stamp) < STILL_S * 1e9

@@ -124,7 +124,7 @@ def _astray(view: TaskView, repository: Repository, into: str) -> tuple[str, ...
 
 
 def is_attended(view: TaskView) -> bool:
-    """Whether a person works with its agent, in its own terminal: it does not end by itself."""
+    """Return whether a person works with the task's agent in its own terminal. Such an agent does not end by itself."""
     return of_task(view.kind).owns_terminal(interactive=view.interactive)
 
 
@@ -159,7 +159,7 @@ def _with_changes(made: Environment, repository: Repository, view: TaskView) -> 
 
 
 def _is_hidden(made: Environment) -> bool:
-    """Whether the files are mounted in the sandbox of the agent alone: a second mount of these layers beside it could damage them."""
+    """Return whether the files are mounted in the agent's sandbox alone. A second mount of the same layers could damage them."""
     return made.private is not None and made.layers is not None and made.layers.backend == UserOverlay.name
 
 

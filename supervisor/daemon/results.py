@@ -35,7 +35,7 @@ class Taken:
     commands: tuple[str, ...]
     sentence: str
     notes: tuple[str, ...] = ()
-    """What a person should know of the commits, one line each."""
+    """Notes on the commits for the person, one line each."""
 
 
 def diff(db: sqlite3.Connection, view: TaskView, *, stat: bool) -> str:
@@ -91,7 +91,7 @@ def seen(db: sqlite3.Connection, view: TaskView) -> tuple[Repository, str]:
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """What a person said to `take`."""
+    """Options of `take`."""
 
     only_print: bool = False
     only: str = ""

@@ -305,7 +305,7 @@ class Sending:
         await self._jobs.within(self._jobs.stoppers, self._tmux.press, place[1], keys)
 
     async def known(self, key: Key, together: Groups | None = None) -> Known | None:
-        """What is known now of an agent that owns its pane, its hooks and its screen among that; None when that cannot be looked at.
+        """Look at an agent that owns its pane, its hooks and its screen included; return None when that fails.
         `together` as of `terminals.look`."""
         try:
             seen = await self._jobs.within(self._jobs.stoppers, self._known_now, key, self._clock.wall(), together)

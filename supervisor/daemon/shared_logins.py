@@ -1,7 +1,7 @@
 """Logins that an agent's command line renews: taken from a running agent's copy of the home, and given to the person and to every other
 agent, within seconds.
 
-What fails is no loss: the copy stays, and the end of the attempt takes it back once more.
+A failure loses nothing: the copy stays, and the end of the attempt tries again.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ class Row:
 
     @property
     def word(self) -> str:
-        """What its letter says."""
+        """Return the meaning of its letter in a word."""
         return WORDS[self.letter]
 
     @property
@@ -320,7 +320,7 @@ def _said(view: TaskView, waits: Waiting, words: str) -> str:
 
 
 def _takes(view: TaskView, waits: Waiting) -> str:
-    """What stands in the way of a result, and what it is: with whom it conflicts, what a train made of it, what its agent said."""
+    """Describe a result to take: its conflicts, its outcome in a train, and its agent's last words; else its commits."""
     commits = (view.result or {}).get("commits") or 0
     parts = [waits.conflicts.get(view.id, ""), waits.trains.get(view.id, ""), text.last_message(view.result)]
     return one_line(plain("; ".join(filter(None, parts)))) or f"{commits} commit{'s' if commits != 1 else ''}"

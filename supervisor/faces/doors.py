@@ -109,7 +109,7 @@ class Acts(Protocol):
         """The checkouts in which a task can be started: the one around us, then those in which something was run, the newest first."""
 
     def merge_question(self, task: str) -> str:
-        """What a person is asked before `take`: into which branch, and how large it is."""
+        """Return the question to ask before `take`; it names the branch and the size of the result."""
 
     def attach(self, view: TaskView) -> str:
         """Into its pane, on this terminal; returns when the person has left it."""

@@ -22,7 +22,7 @@ class Train:
 
     name: str
     words: str
-    """What becomes of it."""
+    """State of the train, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +84,8 @@ def gathered(items: Sequence[T], view_of: Callable[[T], TaskView], runs_of: Coll
 
 
 def listed(views: Iterable[TaskView], waits: status.Waiting, trains: Mapping[str, Train]) -> list[tuple[str, list[Line]]]:
-    """What `status` shows: who waits for a person first, without a heading, then all others by repository and run. A line that stands for
-    several tasks has the name of what they belong to in the place of an id."""
+    """Return the lines that `status` shows: first tasks that wait for a person, without a heading, then all others by repository and run.
+    A line that stands for several tasks shows the name of their map or train instead of an id."""
     lines = [
         replace(one, view=replace(one.view, id=one.view.name)) if one.says else one
         for one in folded(waits.first(views), trains, waits.asked)
@@ -101,6 +101,6 @@ def _heading(repository: str, run: str, view: TaskView) -> str:
 
 
 def _names(roots: Collection[str]) -> dict[str, str]:
-    """What to call each repository: its directory, or its whole path where another one's has the same name."""
+    """Return a name for each repository: that of its directory, or its whole path where two directories have the same name."""
     count = Counter(PurePath(root).name for root in roots)
     return {root: PurePath(root).name if count[PurePath(root).name] == 1 else root for root in roots}

@@ -81,7 +81,7 @@ class Waiting:
     """Of each task whose result was in a train, or taken, what came of it."""
 
     def first(self, views: Iterable[TaskView]) -> list[TaskView]:
-        """Who waits for a person first, longest first; then by urgency, those that have nothing to do after those that work."""
+        """Sort tasks: first those that wait for a person, longest first; then by urgency, idle agents after working ones."""
         order = {task: place for place, task in enumerate(self.asked)}
 
         def place(view: TaskView) -> tuple[int, bool, bool]:
@@ -120,7 +120,7 @@ class Layout:
     ids: int = IDS
     """Columns for the id."""
     took: bool = False
-    """Of a task that ended show how long it took, and not when it ended."""
+    """Show how long a task took that has ended, instead of the time of its end."""
 
 
 def line(view: TaskView, now: float, layout: Layout, *, detail: str = "", waits: Waiting = NOTHING_WAITS) -> str:

@@ -107,7 +107,7 @@ class Leases:
         return _leases(self._desk.db, "WHERE ended IS NULL ORDER BY fence")
 
     def globs(self, task: str, epoch: int) -> tuple[str, ...]:
-        """What an attempt took in the last HOLDS_S seconds beside the paths of its task, each pattern once."""
+        """Return the patterns that an attempt leased in the last HOLDS_S seconds beside the paths of its task, each once."""
         found = self._desk.db.execute(
             """SELECT DISTINCT glob FROM lease WHERE task = ? AND epoch = ? AND ended IS NULL AND acquired > ? AND glob NOT IN
                (SELECT value FROM json_each((SELECT coalesce(json_extract(spec, '$.paths'), '[]') FROM task WHERE id = ?)))""",

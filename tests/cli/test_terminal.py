@@ -41,12 +41,12 @@ HOSTILE = (
     "bad\x1b]52;c;b3du\x07\x1b]0;own\x07\x1bPown\x1b\\\x1b[2J\x1b[3;1H\x1b[8mhid\x1b[31mred\x9b2J\x9d0;own\x9c\u202e\u200b\x08\x0e\x7f\rend"
 )
 DRAWING = re.compile(r"\x1b\[(?:H|J|K|2K|[0-9]*A|[0-9]*G|\?25[hl]|\?1049[hl])")
-"""What our own live views move the cursor with."""
+"""Sequences with which our own live views move the cursor."""
 COLOR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def steering(shown: bytes, *, draws: bool = False) -> list[str]:
-    """What in the bytes that a terminal got would steer it, beside colours, and with `draws` beside what our live views use."""
+    """Find sequences that steer a terminal: other ones than colours, and with `draws` other ones than those of our live views."""
     text = shown.decode("utf-8", "backslashreplace").replace("\r\n", "\n")
     hidden = [one for one in COLOR.findall(text) if re.search(r"(?:\[|;)0*8(?:;|m)", one)]
     text = (DRAWING.sub("", text).replace("\r", "") if draws else text) if not hidden else text
@@ -66,7 +66,7 @@ class Screen:
         self._house = house
 
     def run(self, *words: str, timeout_s: float = 90) -> bytes:
-        """What `nightcrew WORDS` writes to it until it ends."""
+        """Return all that `nightcrew WORDS` writes to the terminal."""
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
         env = {**self._house.env, "TERM": "xterm-256color", "PAGER": "cat", "EDITOR": "true", "LC_ALL": "C.UTF-8"}
@@ -89,7 +89,7 @@ class Screen:
 
 
 def agent(house: House, task: str, verb: str, **args: Any) -> Any:
-    """What an agent asks at its socket."""
+    """Send a request as an agent does, at its socket."""
     view = house.task(task)
     token = tokens.derive(secrets.own(house.home.secret), view.id, view.epoch)
     return protocol.call(house.home.agents_socket, verb, args, timeout_s=30, token=token)

@@ -1,4 +1,4 @@
-"""What of a renewed login comes back to the person's file, and what never does."""
+"""Test which keys of a renewed login come back to the person's file, and which never do."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def mails(house: House, task: str) -> list[str]:
 
 
 def hook(house: House, tmp_path: Path, name: str) -> str:
-    """What the hook of an agent's command line prints before a tool."""
+    """Return the output of the hook of an agent's command line before a tool."""
     event = {"tool_name": "Read", "tool_input": {}, "session_id": "s"}
     whose = tokens.derive(secrets.own(house.home.secret), house.task(name).id, house.task(name).epoch)
     env = {"NIGHTCREW_AGENTS_SOCKET": str(house.home.agents_socket), "NIGHTCREW_TOKEN": whose}

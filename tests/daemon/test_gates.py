@@ -104,7 +104,7 @@ def test_a_gate_that_meets_a_limit_says_which(house: House) -> None:
 
 
 LEAVES = "mkdir -p __pycache__; echo x > __pycache__/a.pyc; echo gate >> README; rm work; echo new > report"
-"""What a gate does beside judging."""
+"""Files that a gate writes, changes and removes beside judging."""
 TIERS = [tier for tier in (0, 1, 2) if not tier or tier in probing.known().tiers]
 
 

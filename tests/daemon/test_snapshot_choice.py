@@ -72,7 +72,7 @@ def test_commands_that_a_pull_brings_are_not_run_before_a_person_agrees(house: H
 
 
 def test_the_same_commands_are_asked_for_anew_with_other_files(house: House, tmp_path: Path) -> None:
-    """What a set-up runs is in the commit as well: `sh prepare` is another set-up once `prepare` and a lock file have changed."""
+    """A changed script makes another set-up: `sh prepare` is a different one once `prepare` and a lock file have changed."""
     commit(house, "prepare", "mkdir -p .venv\n")
     table(house, "sh prepare")
     house.ok("snapshot", "create", "deps")

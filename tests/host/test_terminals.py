@@ -1,4 +1,4 @@
-"""What the kernel knows of terminals."""
+"""Test what the kernel reports of terminals."""
 
 from __future__ import annotations
 

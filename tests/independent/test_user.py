@@ -229,7 +229,7 @@ def test_a_change_of_the_person_is_no_conflict_between_results(user: User) -> No
 
 
 def test_a_gate_changes_no_result_and_no_question_waits(user: User) -> None:
-    """What a gate writes is no part of the result; a program that asks its terminal fails; processes share a long name."""
+    """A gate's files are no part of the result; a program that asks its terminal fails; processes share a long name."""
     pool = "import multiprocessing as m\nif __name__ == '__main__':\n    print(m.Manager().list([1]), m.Pool(2).map(abs, [-1]))\n"
     (user.repo / "pool.py").write_text(pool)
     user.git("add", "-A")

@@ -1,4 +1,4 @@
-"""What a result brings decides nothing: not which gate judges it or the next one, and not what runs as the person."""
+"""Test that files of a result decide neither which gate judges it or the next result, nor what runs as the person."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Backend(Protocol):
 
     @property
     def caveat(self) -> str:
-        """What an agent cannot do with the files although the backend works; "" where they behave as ordinary files."""
+        """Name what an agent cannot do with the files although the backend works; "" where they behave as ordinary files."""
 
     def probe(self, directory: Path) -> str | None:
         """Why it does not work for environments in `directory`, found by really doing it there; None when it works."""

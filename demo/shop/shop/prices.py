@@ -1,4 +1,4 @@
-"""What things cost."""
+"""Prices and totals."""
 
 TAX = {"de": 0.19, "fr": 0.2, "dk": 0.25}
 

@@ -1,4 +1,4 @@
-"""What is left on the shelves."""
+"""Stock on the shelves."""
 
 
 class Shelf:

@@ -1,4 +1,4 @@
-"""What things cost."""
+"""Test prices and totals."""
 
 from shop.prices import price, total
 

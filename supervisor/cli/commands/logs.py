@@ -86,18 +86,18 @@ def command(name: str, follow: bool, attempt: int | None, stream: str | None, ra
 
 
 def _is_plain(view: queries.TaskView, directory: Path) -> bool:
-    """Whether it is a command whose output is no stream of JSON: then nothing is imported that reads one."""
+    """Return whether the task runs a command whose output is no stream of JSON; its log needs no parser."""
     return view.kind in ("shell", ATTENDED) and not Tail(directory / "stdout.log").read(1).startswith(b"{")
 
 
 def _prompt(task: str) -> str:
-    """Of a task; empty when it has none."""
+    """Return the prompt of a task; empty when it has none."""
     with contextlib.closing(common.ledger(home(), task)) as db:
         return rows.launch(db, task).spec.prompt or ""
 
 
 def _show_pane(where: Home, view: queries.TaskView) -> None:
-    """What an agent in its own interface shows now."""
+    """Print the current screen of an agent in its own interface."""
     from supervisor.cli.crew.pages import PageReader
     from supervisor.core.sequences import plain
     from supervisor.faces.doors import Page

@@ -98,7 +98,7 @@ async def _shown(loop: Loop, key: tuple[str, int], wait_s: float) -> delivery.Di
 
 
 async def _gone(loop: Loop, key: tuple[str, int], shown: delivery.Dialog | None) -> bool:
-    """Whether the dialog goes within GONE_S. What the screen shows instead may look like another dialog."""
+    """Wait until the dialog is gone, at most GONE_S; return whether it is. The screen may then show another dialog."""
     until = loop.clock.monotonic() + GONE_S
     while loop.clock.monotonic() < until:
         await asyncio.sleep(LOOK_S)

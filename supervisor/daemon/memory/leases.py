@@ -69,9 +69,9 @@ class _Waiter:
     wanted: Wanted
     woken: asyncio.Event = field(default_factory=asyncio.Event)
     blocked_by: dict[int, bool] = field(default_factory=dict)
-    """Whether each lease that is held keeps it waiting, by fence."""
+    """By fence of each held lease, whether it keeps this request waiting."""
     collides: dict[_Waiter, bool] = field(default_factory=dict)
-    """Whether what this one wants overlaps what each earlier one wants."""
+    """By earlier waiter, whether both want overlapping paths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +207,7 @@ class LeaseDesk:
         return Said("deny" if denies else "warn", why, is_new)
 
     def _refuse_taken_back(self, asker: Asker, wanted: Wanted) -> None:
-        """What a person took from an attempt it does not get again."""
+        """Refuse an attempt the paths that a person took from it."""
         gone = self._doors.leases.taken_back(asker.task, asker.epoch)
         if found := next((glob for glob in wanted.globs if any(overlap(glob, other) for other in gone)), ""):
             why = "a person took it from this task"
@@ -321,7 +321,7 @@ class LeaseDesk:
         self._told = {key: told for key, told in self._told.items() if key[0] in tasks}
 
     def _holds_too_long(self, lease: Lease) -> bool:
-        """Whether it keeps tasks from starting, and may not any more."""
+        """Return whether the lease keeps tasks from starting longer than it may."""
         task = self._doors.crew.tasks.get(lease.task)
         attempt = task.attempt if task is not None else None
         return attempt is not None and lease.glob in attempt.leases and self._doors.clock.wall() - lease.acquired >= HOLDS_S

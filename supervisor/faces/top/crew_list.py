@@ -31,7 +31,7 @@ BEGIN = (
     "  nightcrew start 'What to do'",
     "  nightcrew analyze",
 )
-"""What stands in the place of a crew, on at most 40 columns."""
+"""Text to show while there is no task, at most 40 columns wide."""
 HALVED = 32
 """Columns that two texts share."""
 _SPEAKING = (Group.NEEDS_ME, Group.WORKING, Group.IDLE)
@@ -51,7 +51,7 @@ class _Line:
 
     @property
     def task(self) -> Row | None:
-        """What a click on it selects."""
+        """Return the row that a click on this line selects."""
         return self.row or self.of
 
 
@@ -258,7 +258,7 @@ class CrewList(ScrollView, can_focus=False):
         return self._finished(strip(f"\x1b[2m{cut(line.text, width)}"), width)
 
     def _columns(self) -> tuple[int, int]:
-        """Of the words and of the names: what the longest one needs."""
+        """Return the widths of the columns for words and names, each that of its longest text."""
         rows, width = self.rows(), self.size.width
         words = max((len(row.word) for row in rows), default=0)
         names = max((columns(one_line(row.view.name)) for row in rows), default=0)

@@ -62,8 +62,8 @@ class Folder:
             return file.read(limit)
 
     def is_being_written(self, name: str) -> bool | None:
-        """Whether a process has this file open for writing; None where nobody can tell: it is no plain file, belongs to somebody else, or
-        lies on a file system without leases. Raises OSError."""
+        """Return whether a process has this file open for writing. Return None where the kernel cannot tell: it is no plain file, another
+        user owns it, or its file system has no leases. Raises OSError."""
         handle = self._opened(name, os.O_RDONLY) if sys.platform == "linux" else None
         if handle is None:
             return None

@@ -39,7 +39,7 @@ def crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
 
 
 def in_home(crew: House) -> dict[str, bytes]:
-    """What the person has, but for the caches that are shared."""
+    """Return the person's files, without the caches that are shared."""
     found = (path for path in crew.user.rglob("*") if path.is_file() and not path.is_relative_to(crew.user / ".cache"))
     return {str(path.relative_to(crew.user)): path.read_bytes() for path in found}
 
