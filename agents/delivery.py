@@ -80,7 +80,7 @@ class Dialog:
     """Keys, by tmux's names, that allow what it asks; none: nobody knows them."""
     deny: tuple[str, ...] = ()
     end: tuple[str, ...] = ()
-    """How a part of the last line that is not blank begins, one of them; none: any does."""
+    """Beginnings of the last line that is not blank, one of which a part of it must have; empty: any line fits."""
 
 
 def evidence(known: Known, now: float) -> list[Evidence]:

@@ -23,7 +23,7 @@ from supervisor.host.foreign import Folder
 
 SUFFIX = ".md"
 STILL_S, EMPTY_S = 2.0, 10.0
-"""Seconds for which a file must not have changed before it is taken: where nobody knows who has it open, and when it is empty."""
+"""Seconds without a change before a file is taken: one whose writers the kernel cannot name, and an empty one."""
 LOOKED_MAX = 1000
 """Files of a mailbox that one look takes."""
 
@@ -47,7 +47,7 @@ class Found:
     which: str = ""
     """Tells it from another file that has its name, and the same words, later."""
     unfinished: bool = False
-    """Somebody is still writing it."""
+    """A process is still writing it."""
 
 
 class Maildir:

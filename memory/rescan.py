@@ -24,7 +24,7 @@ ENTRIES_MAX = 200_000
 FRESH_NS = 50 * 10**6
 """A file that changed this short before it was looked at may change again without a change of its times, which move by a kernel's tick."""
 STILL_NS = 2 * 10**9
-"""A file that somebody has open for writing is whole when it has not changed for so long."""
+"""A file that a process has open for writing counts as complete after this long without a change."""
 DEPTH_MAX = 3
 """Directories above a file: `agents/RUN/TASK/notes.md`."""
 _NO_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL, errno.EACCES)

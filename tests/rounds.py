@@ -136,8 +136,7 @@ ALLOWED_SKIPS = {
     "this process may not have as many open files": "a limit of the shell that starts the tests",
     "about workers": "the last round has none; the ordinary user's has",
 }
-"""Patterns of reasons for which a test may be run by nobody on a Debian where root installs packages, and why. A test that root or the
-ordinary user runs is not skipped."""
+"""Patterns of reasons for which neither root nor the ordinary user need run a test on a Debian where root installs packages, and why."""
 _INHERITED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 
 

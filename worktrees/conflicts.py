@@ -180,8 +180,8 @@ class _Dispute:
 
 
 def _own_conflicts(trial: _Trial, pairs: Sequence[Pair], starts: Mapping[str, str]) -> dict[Pair, Verdict | None]:
-    """Return what conflicts between the changes that each of two results made itself: None for pairs that did not get their turn in time,
-    nothing for pairs whose answer stays as it is. `starts` says, by commit, where a result's own changes begin."""
+    """Return the conflicts between the own changes of each two results: None for pairs that were not compared in time, no entry for pairs
+    whose answer stays as it is. `starts` names, by commit, where a result's own changes begin."""
     is_older = functools.cache(functools.partial(_is_older, trial.repo))  # thousands of pairs have few starts
     disputes = [dispute for pair in pairs if (dispute := _dispute(pair, starts, is_older)) is not None]
     if not disputes:

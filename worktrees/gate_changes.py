@@ -39,7 +39,8 @@ def of_diffs(repo: Repository, base: str, diffs: Sequence[FileDiff]) -> list[Cha
 
 
 def _folders(repo: Repository, base: str, folders: Iterable[str]) -> tuple[frozenset[str], frozenset[str]]:
-    """Of `folders` the packages of Python in `base`, and the directories that it lacks. The root and what is too much are neither."""
+    """Return the Python packages among `folders` in `base`, and the folders that `base` lacks. The root, and folders beyond FOLDERS_MAX,
+    are neither."""
     asked = sorted({folder for folder in folders if folder})[:FOLDERS_MAX]
     if not asked:
         return frozenset(), frozenset()

@@ -55,8 +55,8 @@ def make(repo: Repository, worktree: Path, admin_dir: Path, branch: str, oid: st
 
 
 def make_unconfined(repo: Repository, worktree: Path, admin_dir: Path) -> Path:
-    """Make one for commands that run in the worktree as the person, and whose HEAD is detached. It has links to the person's objects, and
-    copies of the hooks and of `info`. Returns git's directory for the worktree in it. Raises as `make`."""
+    """Make a private repository with a detached HEAD for commands that run in the worktree as the person. It has links to the
+    person's objects, and copies of the hooks and of `info`. Returns git's directory for the worktree in it. Raises as `make`."""
     top = _make(repo, worktree, admin_dir, {}, ())
     with wrap_os_errors(top):
         (top / SHARED_OBJECTS).rmdir()

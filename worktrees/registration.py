@@ -49,7 +49,7 @@ _heads: dict[Path, dict[str, _Head]] = {}
 
 @dataclass(frozen=True, slots=True)
 class _Link:
-    """Where a worktree lies, as git's directory for it says."""
+    """Place of a worktree, as git's directory for it names it."""
 
     inode: int
     """Of git's directory."""
@@ -127,7 +127,7 @@ def has_checkout(repo: Repository, ref: str) -> bool:
 
 
 def inside(common: Path, top: Path) -> dict[str, Path]:
-    """Return the worktrees that somebody registered below `top`, as an agent does in its own: path below `top` -> git's directory for it.
+    """Return the worktrees that are registered below `top`, such as an agent's own: path below `top` -> git's directory for it.
 
     `top` is an attempt's worktree; those of other attempts, of which there may be thousands, are read once. Of others, only links that
     changed since the last call are read. Raises nothing.

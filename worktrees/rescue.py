@@ -97,8 +97,8 @@ def secure_here(asked: Environment, message: bytes, *, onto_branch: bool, always
 def set_apart(asked: Environment, message: bytes, tip: str) -> Secured:
     """Put the branch, the index and the files back to `tip`, and keep what was changed since on the ref beside the rescue ref.
 
-    For what a gate leaves of work that was secured at `tip`, which is not its agent's. Call it when no process of the gate is left, and
-    where HEAD was on the work branch before the gate. `notes` say what was set apart. Safe to call again. Raises as `secure_here`.
+    This is for changes that a gate made to work secured at `tip`, which are not the agent's. Call it when no process of the gate is left,
+    and where HEAD was on the work branch before the gate. `notes` say what was set apart. Safe to call again. Raises as `secure_here`.
     """
     notes = blocking_files.disarm(asked)
     with contextlib.ExitStack() as stack:
@@ -134,7 +134,7 @@ def _keep_beside(env: Environment, news: Sequence[str], old: str | None) -> None
 
 
 def _changed_files(env: Environment, tip: str, apart: str) -> str:
-    """How many files differ, and the first of them, in words."""
+    """Return the number of files that differ, and the first names, in words."""
     argv = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", tip, apart)
     names = [name for name in env.repo.git.run(env.repo.store, *argv, deadline_s=BULK_S).out.split(b"\0") if name]
     shown_names = ", ".join(name.decode("utf-8", "backslashreplace") for name in names[: blocking_files.SHOWN])

@@ -110,7 +110,7 @@ def _become_agent(spec: "Spec", streams: dict[int, int], parent: int, told: int)
 
 
 def _take_terminal(spec: "Spec") -> None:
-    """Leave the pane's terminal if nobody is to be asked there: `/dev/tty` cannot be opened then, and the runner passes Ctrl-C on. Else
+    """Leave the pane's terminal if the agent may not ask there: `/dev/tty` cannot be opened then, and the runner passes Ctrl-C on. Else
     lead a process group that is the terminal's foreground group, so that Ctrl-C reaches the agent."""
     if spec.detached:
         os.setsid()

@@ -17,7 +17,7 @@ LINE_MAX = 16 * 2**20
 Event = bytes | signal.Signals | None
 """A line of the agent's, a signal to us, or None: it has closed its output, or has ended."""
 _LAST_WORDS_S = 2.0
-"""How long what an agent wrote before its end may take to be read, if its output is still open then."""
+"""Seconds to read the rest of an agent's output after its end, if another process holds that open."""
 _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 

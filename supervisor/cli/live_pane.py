@@ -70,8 +70,8 @@ def frame(
     waits: status.Waiting = status.NOTHING_WAITS,
     trains: Mapping[str, places.Train] = NO_TRAINS,
 ) -> str:
-    """One screen: a heading with all the `counts`, who waits for a person and as many of the other `views` as fit by repository and run,
-    what was left out, the gateway's line if any, and the latest alerts. `trains`: by task, of each gate."""
+    """Return one screen: a heading with all the `counts`, the tasks that wait for a person and as many of the other `views` as fit, by
+    repository and run, a count of the rest, the gateway's line if any, and the latest alerts. `trains`: the train of each gate, by task."""
     columns, rows = shutil.get_terminal_size()
     nobody = "" if lock.holder(home.lock) is not None else "  NO SUPERVISOR: nightcrew up -d"
     tally = ", ".join(filter(None, (waits.tally(), status.tally(counts, status.idle(views, waits.states))))) or "nothing to do"

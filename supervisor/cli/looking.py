@@ -31,7 +31,7 @@ def named(db: sqlite3.Connection, name: str) -> list[queries.TaskView]:
 
 def foremost(db: sqlite3.Connection, at_most: int) -> tuple[list[queries.TaskView], Counter[TaskState]]:
     """Return what a person looks at first, the unfinished tasks and the newest run, and how many there are of each state; among these also
-    the failed tasks of earlier runs that nobody has cleaned away."""
+    the failed tasks of earlier runs that still have a worktree."""
     views, counts = queries.foremost(db, at_most), queries.unfinished_counts(db)
     newest = queries.newest_run(db)
     if newest is not None:

@@ -30,9 +30,9 @@ LOOK_S = 0.2
 def build(home: Home, order: Order, *, agreed: bool = False, may_ask: bool = True) -> Snapshot:
     """Have the supervisor make it, printing what its commands print (on stderr) until it is ready; the snapshot.
 
-    One that is there stays as it is; one that somebody else has made now is waited for. `agreed`: the person asked for this set-up by the
-    command; else the person is asked where the supervisor wants that, on a terminal and with `may_ask`.
-    Raises NeedsHuman when nobody agreed, ToolFailed when a command failed, NotRunning when the supervisor went away.
+    A snapshot that exists stays as it is; one that another command builds now is waited for. `agreed`: the person asked for this set-up by
+    the command; else the person is asked where the supervisor wants that, on a terminal and with `may_ask`.
+    Raises NeedsHuman when the person did not agree, ToolFailed when a command failed, NotRunning when the supervisor went away.
     """
     from supervisor.daemon import lock
 

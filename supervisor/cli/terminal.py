@@ -105,7 +105,7 @@ def steer(frame: str, before: str = "", after: str = "") -> None:
 
 
 def raw_bytes(stream: TextIO) -> BinaryIO:
-    """Return where bytes go as they are, for a person who asked for that."""
+    """Return the stream below the guard, which passes bytes unchanged, for a person who asked for `--raw`."""
     return _bare(stream).buffer
 
 

@@ -15,7 +15,7 @@ def allowed(environ: Mapping[str, str], extra: Collection[str] = ()) -> dict[str
 
 
 UNATTENDED = {"GIT_TERMINAL_PROMPT": "0", "SSH_ASKPASS": "/bin/false", "SSH_ASKPASS_REQUIRE": "force"}
-"""Have git and ssh fail where they would ask for a password or for a host's key: nobody answers."""
+"""Variables that make git and ssh fail instead of asking for a password or a host's key: an unattended task has no person to answer."""
 
 
 def for_agent(

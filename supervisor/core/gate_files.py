@@ -152,7 +152,7 @@ _MIXED_KEYS = {
     "Cargo.toml": ("lints", "test", "profile.test", "workspace.lints"),
 }
 _TOOL_SECTION = re.compile(r"\[(?:tool:pytest|mypy|flake8|pylint|coverage:|tox:|aliases|options\.entry_points)")
-"""Of setup.cfg."""
+"""Sections of setup.cfg that configure tests and checks."""
 _MAKE = _table("Makefile makefile GNUmakefile Makefile.* makefile.* GNUmakefile.* *.mk *.mak *.make")
 """Its own, and what it includes, by how people call that."""
 _BUILD = {
@@ -218,7 +218,7 @@ def flags(changes: Iterable[Change], gate: str = "") -> tuple[Flag, ...]:
 
 
 def what_runs(found: Iterable[Flag]) -> str:
-    """Why a person has to accept a result with these flags before it lands: it decides what runs next. Empty: it does not."""
+    """Return why a person has to accept a result with these flags before it lands: it changes what runs next. Empty if it does not."""
     said = [f"{flag.path} {flag.why}" for flag in found if flag.kind is Kind.RUNS]
     return f"it changes what runs here: {'; '.join(said[:3])}" if said else ""
 
@@ -260,7 +260,7 @@ def _of(change: Change, words: Sequence[str], entered: frozenset[str], elsewhere
 
 
 def _what_runs(change: Change, entered: frozenset[str]) -> str:
-    """Why the change decides what runs; empty: it does not. `entered` as of `_entered`."""
+    """Return why the change decides what runs; empty if it does not. `entered` comes from `_entered`."""
     for path in filter(None, (change.path, change.old_path)):
         name = path.rpartition("/")[2]
         if path in _PROJECT:
@@ -303,7 +303,8 @@ def _entered(gate: str) -> frozenset[str]:
 
 
 def _is_entered(folder: str, entered: frozenset[str]) -> bool:
-    """Also by the last parts of its name: a gate may enter one directory after the other, or name more than the repository knows."""
+    """Return whether the gate may run in `folder`. The last parts of a name suffice: a gate may enter one directory after the other, or
+    name a longer path than the repository has."""
     return any(f"/{folder}".endswith(f"/{word}") or f"/{word}".endswith(f"/{folder}") for word in entered)
 
 

@@ -51,7 +51,7 @@ def _fewer_stars(part: str) -> str:
 
 
 def wildcards(glob: str) -> int:
-    """How many wildcards a normal form has; each costs time in every comparison."""
+    """Count the wildcards of a normal form; each costs time in every comparison."""
     return sum(glob.count(char) for char in "*?[") - glob.count(_MANY)
 
 

@@ -212,7 +212,7 @@ def chosen(rows: Sequence[Snapshot], *noted: str | None) -> Snapshot | None:
 
 
 def not_agreed(spec: SnapshotSpec) -> NeedsHuman | None:
-    """Return the error for a snapshot of `spec` to whose making nobody has agreed; None when making it runs nothing.
+    """Return the error for a snapshot of `spec` whose set-up the person has not agreed to; None when its set-up runs no command.
 
     The agreement is for exactly what the snapshot is made of: the ledger has a row of its key (`key`), which holds the commands, the
     lock files and the base commit. So a commit that changes the set-up, or a script that the set-up runs, is asked for anew.
@@ -222,7 +222,7 @@ def not_agreed(spec: SnapshotSpec) -> NeedsHuman | None:
         return None
     why = f"it runs as you, outside a sandbox, with the files of this commit: {'; '.join(commands)}"
     hint = f"nightcrew snapshot create {spec.name}"
-    return NeedsHuman("nobody has agreed to the set-up of the snapshot", on=spec.name, why=why, kept="all as it was", hint=hint)
+    return NeedsHuman("you have not agreed to the set-up of the snapshot", on=spec.name, why=why, kept="all as it was", hint=hint)
 
 
 def _changed_files(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

@@ -27,8 +27,8 @@ Key = tuple[str, int]
 EVERY_S = 0.9
 """A little less than the loop's tick, so that none is left out."""
 STAYS_S = 45.0
-"""How long an agent may stay after its result. Claude Code takes 2 s to leave, and waits for what it has in the background, which counts as
-work here."""
+"""Time limit for an agent to exit after its result. Claude Code takes 2 s, and waits for its background commands, which count as work
+here."""
 CHUNK = 2**20
 """Bytes of one log that are read at one look. A longer line is left out."""
 

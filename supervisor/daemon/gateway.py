@@ -267,7 +267,7 @@ class Gateway:
             await self._in_thread(lambda: status_client.fetch(self._home, status_client.CREW, body=figures, timeout_s=QUESTION_S))
 
     def _is_outdated(self, who: Identity) -> bool:
-        """Another version started it, or somebody with another settings file or form of the log."""
+        """Return whether another version started the gateway, or one with another settings file or log format."""
         record = process_lock.read(self._home)
         other = record is not None and (record.version, record.log_format) != (__version__, log_format(os.environ))
         return other or not processes.runs(who.pid, "--config", str(self._settings_file))
@@ -285,8 +285,8 @@ class Gateway:
 
 
 class GatewayKeeper:
-    """Keeps a gateway while the settings name an upstream, or somebody may scrape its page of metrics. Settings are followed: a
-    supervisor that began without a gateway starts one when there is an upstream."""
+    """Keeps a gateway running while the settings name an upstream or allow its metrics to be scraped. It follows changes of the settings: a
+    supervisor that began without a gateway starts one when an upstream is added."""
 
     def __init__(self, models: Models, clock: Clock, made: Callable[[], Gateway], are_agents_alive: Callable[[], bool]) -> None:
         self._models = models

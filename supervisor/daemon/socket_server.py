@@ -33,7 +33,7 @@ _NO_FILES_S = 1.0
 """Until the next try to accept where this process may open no more files."""
 
 _ANSWER_S = 60.0
-"""How long a client may take to take its answer: a busy machine slows agents down."""
+"""Time limit for a client to read its answer: a busy machine slows agents down."""
 _PIECE = 2**16
 _LISTENERS = 8
 """Listening sockets kept when somebody removes the path again and again; then the oldest is closed."""
@@ -103,7 +103,7 @@ class SocketServer(ABC):
         return self
 
     def _bind(self) -> None:
-        """Listen at the path. The listening socket before goes on being answered: somebody may have it open still."""
+        """Listen at the path. The previous listening socket stays in service: a client may still be connected to it."""
         self._path.unlink(missing_ok=True)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:

@@ -190,8 +190,8 @@ def _last_words(screen: str) -> str:
 
 
 def stop_what_was_left(home: Home) -> tuple[list[str], int]:
-    """Where no supervisor runs: end the servers that a killed one left, unless agents live. Return what was ended, in words, and how many
-    agents live. Raises Refused when a supervisor runs."""
+    """End the servers that a killed supervisor left, unless agents live. Return the ended servers, in words, and how many agents live.
+    Raises Refused when a supervisor runs."""
     if not home.root.is_dir():
         return [], 0
     with contextlib.closing(lock.DaemonLock(home.lock)):  # so that none starts meanwhile

@@ -114,7 +114,7 @@ class TrainGit:
 
 
 def _unseen(repo: Repository, entry: Entry, onto: str, commit: str, commands: Sequence[str]) -> str:
-    """Why the result may not land before a person accepted it; empty: it may."""
+    """Return why the result may not land before a person accepted it; empty if it may."""
     if entry.trusted:
         return ""
     why = gate_files.what_runs(gate_files.flags(gate_changes.read(repo, onto, commit), "\n".join(commands)))

@@ -203,7 +203,8 @@ def _gate_task(place: Workplace, specs: Collection[TaskSpec], *, gated: bool) ->
 
 
 def _confined(gate: TaskSpec, place: Workplace, views: Sequence[TaskView], specs: Collection[TaskSpec]) -> TaskSpec:
-    """The task of a gate, in no lower tier than that of any agent whose work it runs, and with no more network in the highest tier."""
+    """Return the task of a gate in at least the highest tier of the agents whose work it runs; in the highest tier of all, with no more
+    network than they have."""
     held = max((view.tier or 0 for view in views), default=0)
     if not held:
         return gate

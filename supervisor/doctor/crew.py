@@ -230,7 +230,7 @@ def _unmount(strays: list[Path]) -> str:
 
 
 def leftovers(context: CheckContext) -> Finding:
-    """Processes of attempts that are over, and of sandbox probes whose supervisor was killed."""
+    """Find processes of attempts that are over, and of sandbox probes whose supervisor was killed."""
     if probes := [seen.pid for seen in probing.left()]:
         return warn(
             f"a sandbox probe of a killed supervisor: {len(probes)} still run",

@@ -119,7 +119,7 @@ class Row:
         return (self.view.ended or self.view.changed) if self.view.final else None
 
     def age(self, now: float) -> str:
-        """For how long it has been so; of one that ended the time of its end."""
+        """Return how long its state has lasted; for a task that ended, the time of its end."""
         if self.ended is not None:
             return text.moment(self.ended, now)
         return text.age(None if self.since is None else max(0.0, now - self.since))
@@ -142,7 +142,7 @@ class Section:
 
     @property
     def left(self) -> int:
-        """How many of them no row stands for."""
+        """Return the number of tasks without a row."""
         return max(0, self.total - _count(self.rows))
 
 
@@ -331,7 +331,7 @@ def _takes(view: TaskView, waits: Waiting) -> str:
 
 def facts(gateway: Shape | None, capacity: Shape | None) -> Iterable[Fact]:
     """Tokens a minute of all agents, and the nearest limit as `gateway status` has it; breaker and forecast, cost against the cap, queue
-    delay, slots, cores and memory. What nobody knows is left out."""
+    delay, slots, cores and memory. Unknown figures are left out."""
     if gateway is not None and gateway["running"]:
         yield _tokens(gateway)
         yield _breaker(gateway)

@@ -117,7 +117,7 @@ def outcomes(root: Path, db: sqlite3.Connection, views: Sequence[TaskView]) -> d
 
 
 def _taken_into(root: Path, view: TaskView) -> str:
-    """Return the branch into which a person merged all of what an attempt left; "" when nobody did."""
+    """Return the branch into which a person merged all of what an attempt left; "" if no person did."""
     place = root / "runs" / view.id / str(view.epoch) / TAKEN
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError), open_plain(place) as file:
         said = json.loads(file.read(_TAKEN_MAX))
@@ -153,7 +153,7 @@ def of_results(root: Path, db: sqlite3.Connection, views: Iterable[TaskView]) ->
 
 
 def of_gates(db: sqlite3.Connection, views: Iterable[TaskView]) -> dict[str, places.Train]:
-    """By task, the train of each of them that is a gate, and what becomes of it."""
+    """Return, by task, the train of each gate among them, with its state in words."""
     of = trains.of_gates(db, [view.id for view in views if view.kind == GATE_KIND])
     words = {train: summary(trains.one(db, train).train).partition(" ")[2] for train in set(of.values())}
     return {task: places.Train(train, words[train]) for task, train in of.items()}

@@ -30,11 +30,11 @@ class Line:
     """A task, or several that one line stands for."""
 
     view: TaskView
-    """Of several the most urgent, with their name: the run of a map, or the train."""
+    """The task; for a line of several, the most urgent one, with the name of the map's run or of the train."""
     tasks: tuple[str, ...]
     """The full ids of all of them."""
     says: str = ""
-    """Of several what all of them do; empty of one task."""
+    """State of all tasks of a line of several; empty for a single task."""
 
 
 def folded(views: Iterable[TaskView], trains: Mapping[str, Train], alone: Collection[str] = ()) -> list[Line]:
@@ -70,8 +70,8 @@ def several(views: Iterable[TaskView]) -> frozenset[str]:
 
 
 def gathered(items: Sequence[T], view_of: Callable[[T], TaskView], runs_of: Collection[str] | None = None) -> list[tuple[str, list[T]]]:
-    """The items by repository and run, each group with a heading, in the order in which they come. Tasks that are alone in their run, or
-    whose run is not one of `runs_of`, stand first in their repository. A single group has an empty heading."""
+    """Group items by repository and run, in their order, and give each group a heading. Tasks that are alone in their run, or whose run is
+    not in `runs_of`, come first in their repository. A single group has an empty heading."""
     views = [view_of(item) for item in items]
     known = several(views) if runs_of is None else runs_of
     names = _names({view.root or "" for view in views})

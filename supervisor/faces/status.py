@@ -78,7 +78,7 @@ class Waiting:
     conflicts: Mapping[str, str] = field(default_factory=dict)
     """Of each task with whom its work conflicts."""
     trains: Mapping[str, str] = field(default_factory=dict)
-    """Of each task whose result was in a train, or taken, what came of it."""
+    """By task, what became of a result that was in a train, or that a person took."""
 
     def first(self, views: Iterable[TaskView]) -> list[TaskView]:
         """Sort tasks: first those that wait for a person, longest first; then by urgency, idle agents after working ones."""
@@ -208,12 +208,12 @@ def more(shown: Iterable[TaskView], counts: Counter[TaskState]) -> str:
 
 
 def idle(views: Iterable[TaskView], states: Mapping[str, str]) -> int:
-    """How many of them run and have an agent that has nothing to do; `states` as `Waiting.states`."""
+    """Count running tasks whose agent has nothing to do; `states` as `Waiting.states`."""
     return sum(view.state is TaskState.RUNNING and states.get(view.id) in RESTING for view in views)
 
 
 def unconfined(views: Iterable[TaskView]) -> int:
-    """How many of them work by themselves and without a sandbox."""
+    """Count unattended running tasks without a sandbox."""
     return sum(view.state is TaskState.RUNNING and view.tier == 0 and view.kind != ATTENDED for view in views)
 
 

@@ -223,7 +223,7 @@ class Home:
         return self.root / "runs" / task / str(epoch)
 
     def short_tmp_prefix(self, letter: str) -> str:
-        """How the names of the directories begin that `short_tmp` gives for this state directory."""
+        """Return the prefix of the directories' names that `short_tmp` gives for this state directory."""
         return f"nightcrew-{letter}{_digest(f'{os.getuid()}:{self.root}')}"
 
     def short_tmp(self, place: Path, letter: str = ATTEMPT) -> Path:

@@ -63,7 +63,7 @@ def _sweep(left: Path) -> None:
 
 
 def sweep(parent: Path, prefix: str, kept: Collection[Path] = ()) -> None:
-    """Remove our directories in `parent` whose names begin with `prefix`, but those of `kept`: what a crash left."""
+    """Remove our directories in `parent` that a crash left: their names begin with `prefix`, and they are not in `kept`."""
     for place in parent.glob(f"{prefix}*"):
         if place not in kept:
             remove_own(place)

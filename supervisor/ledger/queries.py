@@ -200,7 +200,7 @@ _FAILED_BEFORE = """FROM attempt a JOIN task t ON t.id = a.task AND t.epoch = a.
 
 
 def failed_before(db: sqlite3.Connection, run: str, at_most: int = -1) -> list[TaskView]:
-    """Return the tasks of all runs but `run` that failed and that nobody has cleaned away, in the order of their submission; the newest
+    """Return the tasks of all runs but `run` that failed and still have a worktree, in the order of their submission; the newest
     `at_most`, or all."""
     rows = db.execute(f"SELECT t.ord {_FAILED_BEFORE} ORDER BY t.ord DESC LIMIT ?", (run, GATE_KEYS, at_most))
     return _numbered(db, [int(row[0]) for row in rows])

@@ -12,7 +12,7 @@ from tests.cli.terminal import Terminal
 from tests.daemon.snapshot_kit import commit, create, rows, states, with_dependencies
 from tests.support import House, plan_of, shell_task, wait_until
 
-ASKED = "nobody has agreed to the set-up of the snapshot deps"
+ASKED = "you have not agreed to the set-up of the snapshot deps"
 NEXT = "next: nightcrew snapshot create deps"
 
 

@@ -445,7 +445,7 @@ def checkout(crew: Crew) -> dict[str, tuple[object, ...]]:
 
 
 def steering(output: bytes) -> list[str]:
-    """Return what would steer a terminal, or hide from who looks at it."""
+    """Return sequences that would steer a terminal, or hide text on it."""
 
     def colour(found: re.Match[str]) -> str:
         return "" if "8" not in re.split("[;:]", re.sub(r"[34]8[;:](2[;:]\d+[;:]\d+[;:]\d+|5[;:]\d+)", "", found[1])) else found[0]

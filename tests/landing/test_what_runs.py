@@ -28,7 +28,7 @@ SHADOWS = {
     "package": f"mkdir unittest; {EXITS} unittest/__init__.py",
     "linked": f"{EXITS} other.py; ln -s other.py argparse.py",
 }
-"""By which a result passes a gate of unittest with broken work."""
+"""Ways in which a result passes a gate of unittest with broken work."""
 
 
 @pytest.fixture
@@ -131,6 +131,6 @@ def test_a_count_of_tests_that_a_candidate_prints_wins_nothing(house: House) -> 
 
 
 def test_no_other_table_of_a_repository_says_what_runs() -> None:
-    """Whoever adds one says in docs/decisions/0060 where its content runs, and who agreed to it."""
+    """A change that adds a table must say in docs/decisions/0060 where its content runs, and how the person agrees to it."""
     assert set(ProjectModel.model_fields) == {"base", "defaults", "analyze", "land", "snapshot", "generated"}
     assert set(LandModel.model_fields) == {"gate", "timeout", "method", "repairs", "width", "snapshot"}

@@ -29,7 +29,7 @@ SLOT_S = 30.0
 """An agent that has no pane after this long waits for a slot or for its snapshot: the person is not kept."""
 LOOK_S = 0.05
 VERSION_S = 10.0
-"""How long a program may take to say its version: command lines in Node take a second on a busy machine."""
+"""Time limit for a program to print its version: command lines in Node take a second on a busy machine."""
 
 
 @click.command()

@@ -37,7 +37,7 @@ class OpenMap:
             book.connect_readonly(self.path)  # says what is missing
         self.db = book.connect(self.path)
         self.stops: dict[Key, str] = {}
-        """Why attempts said that no worker could do any item."""
+        """Reasons that attempts gave why no worker could do any item."""
         self.proven = False
         """An item was done since its workers were started."""
         self._load(now)
@@ -160,7 +160,7 @@ class OpenMap:
         return {"keep": keep}
 
     def keep(self, key: Key, args: dict[str, Any]) -> dict[str, Any]:
-        """Keep `data` for whoever works on the group of items that the attempt has; what was kept of it before goes. `as`: `group N`."""
+        """Keep `data` for the workers of the attempt's group of items, in place of earlier data of the group. `as`: `group N`."""
         name = self._group(key, args)
         with book.transaction(self.db, self.path):
             self.db.execute("INSERT OR REPLACE INTO kept VALUES (?, ?)", (name, json.dumps(args.get("data"))))

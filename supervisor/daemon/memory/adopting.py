@@ -26,7 +26,7 @@ class Adopting:
         self._seen: dict[tuple[str, str], int] = {}
         """When `new/` of a mailbox changed last, as it was looked at."""
         self.unfinished = False
-        """The last scan found files that somebody is still writing."""
+        """The last scan found files that a process is still writing."""
 
     async def scan(self) -> None:
         """One look at the mailboxes of every project."""

@@ -126,10 +126,10 @@ class LeaseDesk:
     # For who asks ------------------------------------------------------------------------------------------------------------------------
 
     async def take(self, asker: Asker, globs: Collection[str], mode: Mode, wait_s: float = 0.0, ttl_s: float | None = None) -> list[Lease]:
-        """Give all of these normal forms to an attempt, once nobody else has what overlaps: what it had of them already, and new ones.
+        """Lease all of these normal forms to an attempt, once no other lease overlaps. Return its leases, earlier and new ones.
 
-        Raises Refused when somebody else has it and `wait_s` is 0, when a person took it from the attempt, or when it would hold too
-        many; what `WaitDesk.waiting` raises, and StaleEpoch when its attempt ended meanwhile.
+        Raises Refused when another attempt has an overlapping lease and `wait_s` is 0, when a person took one of them from the attempt, or
+        when it would hold too many; what `WaitDesk.waiting` raises, and StaleEpoch when its attempt ended meanwhile.
         """
         wanted = Wanted(asker.task, tuple(dict.fromkeys(globs)), mode)
         waiter = _Waiter(asker, wanted)

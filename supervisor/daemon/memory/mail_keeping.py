@@ -114,7 +114,7 @@ class MailKeeper:
 
     async def give(self, task: str) -> None:
         """Hand what waits for an agent to its next turn, if its kind takes texts. A notice of the supervisor begins no turn: it goes with
-        the first message of somebody else, or is read by the socket or with a tool's hook."""
+        the first message of another sender, or the agent reads it at the socket or with a tool's hook."""
         if task == PERSON or self._desk.has_ended(task) or not self._takes_texts(task):
             return
         if all(mail.sender == SUPERVISOR or not self._can_be_given(mail) for mail in self._desk.unread_of(task)):

@@ -17,7 +17,7 @@ _PLAIN_WORD = re.compile(rf"""(?!\S*www\.)(?!\S*GH-\d)[("'{{]*{_LETTER}(?:{_INSI
 are text."""
 _BARE = re.compile(r"""[=+/%<&-]|[.,;:()"'!?]+""")
 _OPENS_A_BLOCK = re.compile(r"[-+]|\d{1,9}[.)]")
-"""Words that begin a list where others follow them on the line."""
+"""Words that begin a list when they are the first of several on a line."""
 _WORDS = re.compile(r"\s+|\S+")
 _MARKED = re.compile(r"^\s+|\s+$|\S(?:.*\S)?", re.DOTALL)
 _PLAIN_CODE = re.compile(r"[^`|]+")

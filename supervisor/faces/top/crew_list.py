@@ -75,7 +75,7 @@ class CrewList(ScrollView, can_focus=False):
     def __init__(self) -> None:
         super().__init__()
         self._crew: Crew | None = None
-        """None: nobody has looked yet."""
+        """None before the first look."""
         self._lines: list[_Line] = []
         self._painted: list[tuple[object, ...]] = []
         self._place = 0
@@ -119,7 +119,7 @@ class CrewList(ScrollView, can_focus=False):
                 yield _Line(text=f"  and {section.left} more: nightcrew status --all")
 
     def _with_seconds(self, lines: list[_Line]) -> Iterator[_Line]:
-        """Where all lines are in sight, those who ask and those who work have a second one: what they say, below what they are to do."""
+        """Give tasks that ask or work a second line with their agent's words, below their title, where all lines fit on the screen."""
         seconds = [line.row for line in lines if line.row is not None and line.row.group in _SPEAKING and line.row.title and line.row.says]
         roomy = 0 < len(lines) + len(seconds) <= self.size.height
         for line in lines:

@@ -1,7 +1,7 @@
-"""Serve events to all browsers: whoever comes gets a snapshot of each topic, then what changes, by one EventSource for all pages of a
-browser.
+"""Serve events to all browsers: a browser that connects gets a snapshot of each topic, then the changes, by one EventSource for all its
+pages.
 
-Each topic that somebody shows has one thread that looks; what it found is compared with what was sent before, and encoded once for all.
+Each topic that a page shows has one thread that looks; its result is compared with the one sent before, and encoded once for all.
 Ids say how far a browser is: one that comes back gets what it missed, or a snapshot when that is too long ago. A browser that does not
 read is cut off when its queue is full, and comes back by itself.
 """
@@ -164,7 +164,7 @@ class Hub:
         return response
 
     def _known(self, wanted: Iterable[str]) -> tuple[list[str], dict[str, Topic]]:
-        """Return the topics that exist, and those that nobody shows yet. One that does not exist takes the others from no page."""
+        """Return the topics that exist, and the new ones among them. A topic that does not exist takes the others from no page."""
         names = list(dict.fromkeys(wanted))[:TOPICS_MAX]
         topics: dict[str, Topic] = {}
         missing: list[NightcrewError] = []
