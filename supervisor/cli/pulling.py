@@ -60,14 +60,16 @@ def push(where: Home, name: str, options: Options, environ: Mapping[str, str]) -
 
 
 def _consent(where: Home, db: sqlite3.Connection, order: Order, *, yes: bool) -> None:
-    """Once for each URL. Raises NeedsHuman off a terminal."""
+    """Ask the person once for each URL whether to push there. Raises NeedsHuman off a terminal."""
     project, url = order.repository.project, order.target.plain
     if book.may_push(db, project, url):
         return
     if not yes:
         if not sys.stdin.isatty():
             hint = f"say --yes, once: nightcrew pr {order.task} --yes"
-            raise NeedsHuman("nobody has agreed to push there", on=url, why="it was not asked before", kept="everything", hint=hint)
+            raise NeedsHuman(
+                "this would be the first push to", on=url, why="each address needs your consent once", kept="everything", hint=hint
+            )
         click.confirm("Push there, now and later?", abort=True, err=True)
     common.ask(where, "pr", {"op": "consent", "project": project, "remote": url})
 

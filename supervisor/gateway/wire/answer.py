@@ -50,7 +50,7 @@ class Answer:
         self._meter = Meter(asked)
         self._text = _TEXT.get(asked.endpoint)
         self._is_numbers = asked.endpoint is Endpoint.EMBEDDINGS
-        """What comes is no text that a model wrote."""
+        """The answer holds numbers, and no text that a model wrote."""
         self._injected = injected_usage
         self._is_stream: bool | None = None
         """Events or elements; None before the first byte that tells."""

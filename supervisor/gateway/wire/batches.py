@@ -44,7 +44,7 @@ class BatchResult(NamedTuple):
     served: bool
     usage: Usage | None
     times: float | None = 1.0
-    """What it costs, in prices of the table; None: nobody knows."""
+    """Its price, as a multiple of the table's; None if unknown."""
 
 
 def read_batch(body: bytes) -> BatchAsked:

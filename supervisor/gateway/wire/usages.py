@@ -33,7 +33,7 @@ class Meter:
         self.failed = ""
         self.flags: list[str] = []
         self.price_words = dict(asked.price_words)
-        """Of the request, or as the answer says them."""
+        """Words of the request that change its price, or those of the answer where it has them."""
         self._may_cache_hour = asked.may_cache_hour
         self._said: dict[str, int] = {}
         """Anthropic's counts so far: a later message names only those that changed."""
