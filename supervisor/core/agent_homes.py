@@ -32,8 +32,8 @@ DIRECTORIES = (
 file. `.local/share/claude` is not among them: it holds Claude Code's program, and stays read-only like the rest of the home."""
 
 PROGRAMS_IN_CACHE = ("claude", "opencode")
-"""Directories of a shared cache from which a command line starts programs: downloaded releases, packages of plug-ins. They are an
-attempt's own even where they do not exist yet."""
+"""Directories of `.cache` from which a command line starts programs: downloaded releases, packages of plug-ins. An attempt has a copy of
+those that exist; one that it makes lies in its own `.cache`."""
 
 LEFT_OUT = (
     ".git", ".tmp", "archived_sessions", "backups", "cache", "chats", "daemon", "debug", "file-history", "history", "ide", "image-cache",

@@ -40,21 +40,30 @@ class Network(StrEnum):
 
 
 CACHES = (
-    ("XDG_CACHE_HOME", ".cache", ("",)),
-    ("npm_config_cache", ".npm", ("",)),
     ("CARGO_HOME", ".cargo", ("git", "registry")),
     ("GOPATH", "go", ("pkg/mod",)),
     ("GOMODCACHE", "go/pkg/mod", ("",)),
     ("", ".m2/repository", ("",)),
-    ("PNPM_HOME", ".local/share/pnpm", ("store",)),
     ("YARN_GLOBAL_FOLDER", ".yarn/berry", ("cache", "index", "metadata")),
-    ("BUN_INSTALL", ".bun", ("install/cache",)),
     ("NUGET_PACKAGES", ".nuget/packages", ("",)),
 )
-"""Where package managers keep what they fetched: the variable that says where, the place below the home without it, and the parts of
-that place which are cache. Their directories of commands are in none of them (`.cargo/bin`, `go/bin`, `.bun/bin`, `.dotnet/tools`), nor
-what steers them (`.cargo/config.toml`, `.npmrc`, `.m2/settings.xml`, `.gradle/init.d`); Gradle can do nothing with a part of its home.
-What lies in them is run by later builds all the same, and some of it by tools that start programs from a cache (npx, pre-commit)."""
+"""The person's caches that an agent writes: the variable that names the place, the place below the home without it, and the parts of the
+place that are cache. A build without a network needs what lies there. Directories of commands (`.cargo/bin`, `go/bin`) are not among the
+parts, and neither is what steers a build (`.cargo/config.toml`, `.m2/settings.xml`)."""
+
+AGENT_CACHES = (
+    ("npm_config_cache", ".npm", ("",)),
+    ("PNPM_HOME", ".local/share/pnpm", ("store",)),
+    ("BUN_INSTALL", ".bun", ("install/cache",)),
+)
+"""Caches in whose place the agents of a project have one of their own, in the form of `CACHES`. npx starts programs from the person's, and
+pnpm and bun link their files into the person's projects, where a change is there at once."""
+
+CACHE_HOME = ("XDG_CACHE_HOME", ".cache", ("",))
+"""The directory in whose place each attempt has an empty one, in the form of `CACHES`: shells, editors and hooks run what lies there."""
+PACKAGES = ("go-build", "pip", "pnpm", "pypoetry", "uv", "yarn")
+"""Names in CACHE_HOME in whose place the agents of a project have a directory of their own: uv links its files into the person's
+environments, and none of the others checks all of what it finds there."""
 
 DOORS_OUT = (
     ".1password", ".colima", ".docker/run", ".gnupg", ".local/share/containers/podman/machine", ".orbstack/run", ".rd", ".ssh/agent",
@@ -75,6 +84,8 @@ STEERS_KERNEL = tuple(f"/proc/{name}" for name in ("acpi", "bus", "dynamic_debug
 outside. (The list of container runtimes, and three more that exist on some kernels.)"""
 
 TEMPORARY = ("/tmp", "/var/tmp")
+OWN_CACHES = "tmp/.caches"
+"""In an attempt's directory: its own caches, each below the path where it stands."""
 SHARED_OBJECTS = "shared-objects"
 """Where the person's objects stand in an attempt's own repository; its `objects/info/alternates` says so."""
 PROXY_PORT = 3128
@@ -185,9 +196,17 @@ class Places:
     homes_shown: tuple[str, ...] = ()
     """Parts of `homes` that are too large for a copy: seen in it as they are, and read-only."""
     caches: tuple[str, ...] = ()
-    """What exists of CACHES."""
+    """The directories of CACHES that exist."""
+    agent_caches: tuple[str, ...] = ()
+    """The directories of AGENT_CACHES that exist, and those of PACKAGES."""
+    cache_home: str = ""
+    """The directory of CACHE_HOME; empty if it does not exist, or holds something that must stay out of sight."""
+    cache_shown: tuple[str, ...] = ()
+    """The other directories in `cache_home`: seen as they are, and read-only."""
+    cache_store: str = ""
+    """The directory of the project's agents that holds their caches; empty: there is none, and each attempt has its own."""
     shared_caches: bool = True
-    """False: in place of each an empty one of the attempt's own."""
+    """False: in place of each cache the attempt has an empty one of its own."""
     doors_out: tuple[str, ...] = ()
     """What exists of DOORS_OUT."""
     foreign_sockets: tuple[str, ...] = ()
@@ -209,25 +228,27 @@ def policy_for(places: Places, tier: Tier, network: bool | Sequence[str], gatewa
     """The policy of one attempt of `tier` FILES or OFFLINE. `exists` says which of the paths that may be missing are there."""
     access, hosts = network_of(tier, network)
     sockets = [dirname(places.agents_socket)] + ([places.gateway_socket] if access is not Network.NONE else [])
-    caches = [path for path in places.caches if not touches(path, (places.state, places.run_dir, places.common_dir))]
-    own_caches = tuple((path, f"{places.attempt}/tmp/.caches{path}") for path in caches)
+    own_caches = f"{places.attempt}/{OWN_CACHES}"
+    store = (places.shared_caches and places.cache_store) or own_caches
     own = [f"{places.attempt}/out", f"{places.attempt}/tmp"]
     told = [f"{places.attempt}/{name}" for name in ("prompt.md", "after.json", "mcp.json", "inbox")]
     maybe = [*sockets, *told, *filter(None, (places.memory,)), *RUN_SHOWN]
     maybe += STEERS_KERNEL if places.root else ()
     return Policy(
-        writable=(places.worktree, *own, *(caches if places.shared_caches else ())),
+        writable=(places.worktree, *own, *(places.caches if places.shared_caches else ())),
         readable=(*places.program, *filter(exists, maybe)),
         hidden=(places.state, places.run_dir, *filter(exists, (RUN,)), *places.doors_out),
         tmp=f"{places.attempt}/tmp",
         private=(
             *places.homes,
             (places.common_dir, places.private_dir),
-            *(() if places.shared_caches else own_caches),
+            *((path, f"{own_caches}{path}") for path in (() if places.shared_caches else places.caches)),
+            *((path, f"{own_caches}{path}") for path in (places.cache_home,) if path),
+            *((path, f"{store}{path}") for path in places.agent_caches),
             *(((places.same_path, places.worktree),) if places.same_path else ()),
         ),
         shown=(
-            *((path, path) for path in places.homes_shown),
+            *((path, path) for path in (*places.homes_shown, *places.cache_shown)),
             *repository_shown(places.common_dir, places.private_dir, places.admin, places.worktree, exists),
             *(((f"{places.same_path}/.git", f"{places.worktree}/.git"),) if places.same_path else ()),
         ),

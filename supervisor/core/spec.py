@@ -297,7 +297,7 @@ class Settings:
     sandbox: int | None = None
     """Isolation tier of tasks that ask for none; None: the best that works, and none for those that a person sits at."""
     shared_caches: bool = True
-    """Agents in a sandbox write the caches of the person's package managers. False: each attempt begins with empty ones of its own."""
+    """Agents in a sandbox share caches with each other, and some with the person. False: each attempt begins with empty ones of its own."""
     keep: Keep = field(default_factory=Keep)
     """What of the past goes, and when."""
     memory: MemoryTerms = field(default_factory=MemoryTerms)

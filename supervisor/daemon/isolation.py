@@ -110,11 +110,12 @@ class Isolation:
             seen = replace(seen, same_path=os.path.realpath(files.private_dir(attempt.same_path)))
         if attempt.memory is not None:
             seen = replace(seen, memory=policy_paths.unmoved(self._home, attempt.memory))
-        seen = policy_paths.with_home(seen, attempt.directory, attempt.home, attempt.variables, tier, attempt.spec.network)
-        seen = replace(seen, shared_caches=self._shared_caches)
         seen = replace(seen, program=(*seen.program, *private_repository.borrowed(made.repo), *self._own_programs()))
         if made.layers is not None and (warm or not made.layers.upper):  # where what is in its memory, or linked, came from
             seen = replace(seen, program=(*seen.program, os.path.realpath(made.layers.lower)))
+        store = policy_paths.unmoved(self._home, attempt.memory.with_name("caches")) if attempt.memory is not None else ""
+        seen = policy_paths.with_home(seen, attempt.directory, attempt.home, attempt.variables, tier, attempt.spec.network, store)
+        seen = replace(seen, shared_caches=self._shared_caches)
         policy = policy_paths.policy(seen, tier, attempt.spec.network, gateway_port)
         own = {"TMPDIR": sandbox.TEMPORARY[0], **sandbox.variables(policy), **sandbox.git_settings(attempt.variables)}
         variables = (*narrowed.items(), *own.items())

@@ -25,7 +25,11 @@ PLACES = Places(
     admin="a.1",
     homes=(("/home/u/.claude", "/home/u/state/runs/run/a/1/home/home/u/.claude"),),
     homes_shown=("/home/u/.claude/plugins",),
-    caches=("/home/u/.cache", "/home/u/go/pkg/mod"),
+    caches=("/home/u/.cargo/registry", "/home/u/go/pkg/mod"),
+    agent_caches=("/home/u/.npm", "/home/u/.cache/pip"),
+    cache_home="/home/u/.cache",
+    cache_shown=("/home/u/.cache/pre-commit",),
+    cache_store="/home/u/state/projects/p/caches",
     doors_out=("/home/u/.gnupg",),
     foreign_sockets=(
         "/home/u/editor.sock",
@@ -36,11 +40,6 @@ PLACES = Places(
         "/home/u/.claude/plugins/s",
     ),
     program=("/usr/lib/python3", "/tmp/checkout"),
-)
-
-OWN_REPOSITORY = (
-    *PLACES.homes,
-    (PLACES.common_dir, PLACES.private_dir),
 )
 
 
@@ -140,6 +139,8 @@ def fate(policy: Policy, path: str) -> Act:
         ("/home/u/.claude/plugins/p", Act.READ),
         ("/home/u/.gnupg/private", Act.HIDE),
         ("/home/u/.cache/pip/x", Act.WRITE),
+        ("/home/u/.cache/p10k-instant-prompt-u.zsh", Act.WRITE),
+        ("/home/u/.cache/pre-commit/db.db", Act.READ),
         ("/home/u/go/pkg/mod/a@v1/a.go", Act.WRITE),
         ("/home/u/go/bin/tool", Act.READ),
         ("/home/u/state/ledger.db", Act.HIDE),
@@ -193,26 +194,26 @@ def test_the_private_tmp_and_what_lies_below_it() -> None:
     assert "/usr/lib/python3" not in steps  # read-only as all of the host
 
 
-def test_caches_of_its_own_stand_where_the_shared_ones_are() -> None:
-    caches = (*PLACES.caches, "/tmp/cache")
-    own = built(places=replace(PLACES, caches=caches, shared_caches=False))
-    steps = {mount.path: mount for mount in mounts(own)}
-    for path in caches:
-        assert steps[path] == Mount(Act.WRITE, path, f"{PLACES.attempt}/tmp/.caches{path}")
-        assert path not in own.writable
-    assert built().private == OWN_REPOSITORY
-    inside = replace(PLACES, shared_caches=False, foreign_sockets=("/home/u/.cache/s",), program=("/home/u/.cache/venv",))
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("store", ["/home/u/state/projects/p/caches", ""])
+def test_who_owns_what_stands_at_each_cache(shared: bool, store: str) -> None:
+    policy = built(places=replace(PLACES, shared_caches=shared, cache_store=store))
+    steps, own = {mount.path: mount for mount in mounts(policy)}, f"{PLACES.attempt}/tmp/.caches"
+    agents = store if shared and store else own
+    for path in PLACES.agent_caches:
+        assert (path, f"{agents}{path}") in policy.private
+    for path in PLACES.caches:
+        assert steps[path] == Mount(Act.WRITE, path, path if shared else f"{own}{path}")
+    assert steps[PLACES.cache_home] == Mount(Act.WRITE, PLACES.cache_home, f"{own}{PLACES.cache_home}")
+    assert {path for path in policy.writable if path.startswith("/home/u/.")} == ({"/home/u/.cargo/registry"} if shared else set())
+
+
+def test_what_lies_in_a_cache_of_its_own_and_is_needed_is_seen() -> None:
+    inside = replace(PLACES, foreign_sockets=("/home/u/.cache/s", "/home/u/.cache/pre-commit/s"), program=("/home/u/.cache/venv",))
     steps = {mount.path: mount for mount in mounts(built(places=inside))}
     assert "/home/u/.cache/s" not in steps, "it is not there any more"
+    assert steps["/home/u/.cache/pre-commit/s"].act is Act.MASK
     assert steps["/home/u/.cache/venv"] == Mount(Act.READ, "/home/u/.cache/venv", "/home/u/.cache/venv")
-
-
-@pytest.mark.parametrize("place", ["/home/u/state/runs", "/home/u/state", "/home/u", "/", "/tmp/nc", "/home/u/repo", "/home/u/repo/.git/x"])
-@pytest.mark.parametrize("shared", [True, False])
-def test_a_cache_opens_nothing_that_is_closed(place: str, shared: bool) -> None:
-    policy = built(places=replace(PLACES, caches=(place,), shared_caches=shared))
-    assert place not in policy.writable
-    assert policy.private == OWN_REPOSITORY
 
 
 def test_git_signs_nothing_and_collects_nothing() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -159,15 +160,19 @@ def test_who_signs_each_commit_has_agents_that_can_commit_in_a_sandbox(house: Ho
 def test_caches_are_shared_unless_the_settings_say_no(house: House, works: frozenset[Tier], shared: bool) -> None:
     if Tier.FILES not in works:
         pytest.skip("this host has no tier 1")
-    home, elsewhere = house.home.root.parent / "user", house.home.root.parent / "modules"
-    for place in (home / ".cache", home / ".cargo" / "bin", elsewhere):
-        place.mkdir(parents=True)
+    home, modules = house.home.root.parent / "user", house.home.root.parent / "modules"
+    places = (home / ".cargo" / "bin", home / ".cache", home / ".cache" / "pip", modules)
+    for place in places:
+        place.mkdir(parents=True, exist_ok=True)
         (place / "file").write_text("good")
     house.config.write_text(f"shared_caches = {str(shared).lower()}\n" + house.config.read_text())
     house.start_daemon()
-    params = {"HOME": str(home), "GOMODCACHE": str(elsewhere)}
-    script = '(echo evil > ~/.cargo/bin/file); echo evil > ~/.cache/file && echo evil > "$GOMODCACHE/file" && cat ~/.cache/file'
-    house.ok("run", house.plan(shell_task("agent", script, sandbox=1, params=params)))
-    assert "evil" in house.ok("logs", "agent")
-    found = [(place / "file").read_text().strip() for place in (home / ".cargo" / "bin", home / ".cache", elsewhere)]
-    assert found == ["good", *(["evil", "evil"] if shared else ["good", "good"])]
+    params = {"HOME": str(home), "GOMODCACHE": str(modules)}
+    script = 'cat ~/.cache/pip/new; for place; do echo evil > "$place/file"; done; echo evil > ~/.cache/pip/new'
+    for name in ("first", "second"):
+        command = shlex.join(["sh", "-c", script, "sh", *map(str, places)])
+        house.ok("run", house.plan(shell_task(name, command, sandbox=1, params=params)))
+    assert ("evil" in house.ok("logs", "second").splitlines()) is shared, "the agents of a project share their own"
+    found = [(place / "file").read_text().strip() for place in places]
+    assert found == ["good", "good", "good", "evil" if shared else "good"]
+    assert not (home / ".cache" / "pip" / "new").exists()

@@ -4,12 +4,11 @@
 there by `supervisor.host.foreign` alone. The person's files are found by `MANIFEST`, which no agent can write.
 """
 
-# ruff: noqa: PTH102, PTH110, PTH112, PTH115, PTH116, PTH120, PTH211
+# ruff: noqa: PTH102, PTH110, PTH112, PTH115, PTH116, PTH211
 # (the core speaks text, and so do mounts)
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import stat
@@ -66,27 +65,22 @@ class Homes:
         return ""
 
 
-def find(home: Path, env: Mapping[str, str], closed: Collection[str], caches: Collection[str] = (), repository: str = "") -> dict[str, str]:
+def find(home: Path, env: Mapping[str, str], closed: Collection[str], repository: str = "") -> dict[str, str]:
     """Return the directories and files to copy for an agent with that HOME and environment: where each really lies, and its usual path
     below the home. None of them lies in or holds one of `closed`, lies in `repository`, or holds the home itself: a variable could say so.
-    A person may keep a whole directory in a repository. One that is missing counts only below `caches`, which the agent can write."""
+    A person may keep a whole directory in a repository."""
     found = dict[str, str]()
     at = os.path.realpath(home)
     for path, usual in agent_homes.directories(at, env):
         real = os.path.realpath(path)
-        above = os.path.dirname(real)
-        counts = os.path.exists(real) or (
-            usual.startswith(".cache/") and os.path.isdir(above) and any(lies_in(above, cache) for cache in caches)
-        )
-        if counts and not touches(real, closed) and not lies_in(at, real) and not (repository and lies_in(real, repository)):
+        if os.path.exists(real) and not touches(real, closed) and not lies_in(at, real) and not (repository and lies_in(real, repository)):
             found.setdefault(real, usual)
     inner = {real for real in found if any(other != real and lies_in(real, other) for other in found)}
     return {real: usual for real, usual in found.items() if real not in inner}
 
 
 def prepare(attempt: Path, found: Mapping[str, str], *, gives_back: bool) -> Homes:
-    """Make the copies of an attempt; a second call returns what the first one made. A directory of `found` that is missing is made, empty.
-    Raises OSError, and as `files.atomic_write`."""
+    """Make the copies of an attempt; a second call returns what the first one made. Raises OSError, and as `files.atomic_write`."""
     made = of(attempt)
     if made is not None:
         return made
@@ -95,9 +89,6 @@ def prepare(attempt: Path, found: Mapping[str, str], *, gives_back: bool) -> Hom
     for real, usual in found.items():
         own = attempt / HOMES / real.lstrip("/")
         own.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not os.path.exists(real):  # below a cache: what a mount needs to stand on
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(real, 0o700)
         if os.path.isdir(real):
             own.mkdir(mode=0o700)
             shown += _fill(real, own)

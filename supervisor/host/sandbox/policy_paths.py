@@ -14,11 +14,14 @@ from pathlib import Path
 from supervisor.core import sandbox
 from supervisor.core.errors import HostError
 from supervisor.core.sandbox import Network, Places, Policy, Tier
-from supervisor.host.foreign import folder
+from supervisor.host.foreign import folder, remove_tree
 from supervisor.host.paths import Home
 from supervisor.host.sandbox import agent_homes
 from supervisor.host.sandbox.executors import program
 
+_TABLES = (*sandbox.CACHES, *sandbox.AGENT_CACHES, sandbox.CACHE_HOME)
+_SHOWN_MAX = 200
+"""Directories of the person's `.cache` that a sandbox shows; each is a mount."""
 _LINKS_MAX = 40
 """As many links on one way as the kernel follows."""
 
@@ -45,24 +48,63 @@ def survey(home: Home, attempt: Path, worktree: Path, git: tuple[Path, Path, str
     )
 
 
-def caches(agent_home: Path, env: Mapping[str, str], writable: Collection[str] = ()) -> tuple[str, ...]:
-    """Return the directories of CACHES that exist for an agent with that HOME and environment, none of which holds its home.
+def caches(
+    agent_home: Path, env: Mapping[str, str], table: Iterable[tuple[str, str, Sequence[str]]] = sandbox.CACHES, taken: Collection[str] = ()
+) -> tuple[str, ...]:
+    """Return the directories of `table` that exist for an agent with that HOME and environment, none of which holds its home.
 
-    Nothing is opened that is reached through a place where an earlier agent could have put a link: another cache, a cache's usual place, or
-    something else that is `writable`. A cache that a variable moves into a usual place is opened with that place.
+    An agent may have put a link into every directory that agents write: a cache, the usual place of a cache, or one of `taken`. So no
+    directory is returned whose path leads through one of them. A cache that a variable moves into a usual place comes with that place.
     """
     home = os.path.realpath(agent_home)
-    usual, named = set[str](), set[str]()
-    for variable, place, parts in sandbox.CACHES:
-        given = env.get(variable, "")
-        for part in parts:
-            usual.add(os.path.normpath(os.path.join(home, place, part)))
-            named.add(os.path.normpath(os.path.join(given if given.startswith("/") else os.path.join(home, place), part)))
-    named |= {place for place in usual if any(path.startswith(f"{place}/") for path in named)}
-    places = [os.path.realpath(place) for place in usual if os.path.isdir(place)]
+    usual, named = _cache_places(home, {}, _TABLES), _cache_places(home, env, table)
+    named |= {place for place in _cache_places(home, {}, table) if any(path.startswith(f"{place}/") for path in named)}
+    every = _cache_places(home, env, _TABLES) | usual
+    written = {*taken, *(os.path.realpath(place) for place in every if os.path.isdir(place))}
     found = {path: os.path.realpath(path) for path in named if os.path.isdir(path)}
-    taken = {*places, *found.values(), *writable}
-    return tuple(sorted({real for path, real in found.items() if not Path(home).is_relative_to(real) and not _leads_through(path, taken)}))
+    return tuple(sorted({real for path, real in found.items() if not sandbox.lies_in(home, real) and not _leads_through(path, written)}))
+
+
+def _cache_places(home: str, env: Mapping[str, str], table: Iterable[tuple[str, str, Sequence[str]]]) -> set[str]:
+    found = set[str]()
+    for variable, place, parts in table:
+        given = env.get(variable, "")
+        above = given if given.startswith("/") else os.path.join(home, place)
+        found |= {os.path.normpath(os.path.join(above, part)) for part in parts}
+    return found
+
+
+def _with_caches(places: Places, agent_home: Path, env: Mapping[str, str], store: str, homes: Mapping[str, str]) -> Places:
+    """Return `places` with the caches that an agent with that HOME and environment has. `homes` are what its command lines keep."""
+    closed = (places.state, places.run_dir, places.common_dir, *places.doors_out, sandbox.RUN)
+    shared, agents, own = (
+        [path for path in caches(agent_home, env, table, homes) if not sandbox.touches(path, closed) and path not in sandbox.TEMPORARY]
+        for table in (sandbox.CACHES, sandbox.AGENT_CACHES, (sandbox.CACHE_HOME,))
+    )
+    cache_home = next(iter(own), "")
+    packages = [f"{cache_home}/{name}" for name in sandbox.PACKAGES] if cache_home else []
+    inner = (*homes, *places.program, *filter(None, (places.same_path,)))  # no mount is made upon a directory that other agents write
+    agents = [path for path in (*agents, *packages) if not sandbox.touches(path, inner)]
+    named = {path for path in _cache_places(os.path.realpath(agent_home), env, _TABLES) if not sandbox.lies_in(cache_home, path)}
+    kept = {*packages, *homes, *shared, *named}
+    shown = [path for path in _directories(cache_home) if not sandbox.touches(path, kept)]
+    return replace(
+        places,
+        caches=tuple(shared),
+        agent_caches=tuple(agents),
+        cache_home=cache_home,
+        cache_shown=tuple(shown[:_SHOWN_MAX]),
+        cache_store=store,
+    )
+
+
+def _directories(path: str) -> list[str]:
+    """Return the directories in `path`, sorted, links not among them; none for the empty path."""
+    try:
+        with os.scandir(path or "/nonexistent") as found:
+            return sorted(entry.path for entry in found if entry.is_dir(follow_symlinks=False))
+    except OSError:
+        return []
 
 
 def unmoved(home: Home, path: Path) -> str:
@@ -90,13 +132,14 @@ def _leads_through(path: str, places: Collection[str]) -> bool:
     return bool(steps)
 
 
-def with_home(places: Places, attempt: Path, agent_home: Path, env: Mapping[str, str], tier: Tier, network: bool | Sequence[str]) -> Places:
-    """With the caches that an agent with that HOME and environment finds, and its copies of what command lines keep in the home, which are
-    made. Raises HostError when they cannot be made."""
+def with_home(
+    places: Places, attempt: Path, agent_home: Path, env: Mapping[str, str], tier: Tier, network: bool | Sequence[str], store: str = ""
+) -> Places:
+    """Return `places` with the caches of an agent with that HOME and environment, and with its copies of what command lines keep in the
+    home, which are made. `store` as `Places.cache_store`. Raises HostError when the copies cannot be made."""
     closed = (places.state, places.run_dir, *places.doors_out)
-    shared = caches(agent_home, env, agent_homes.find(agent_home, env, closed, (), places.common_dir))
-    bound = [path for path in shared if not sandbox.touches(path, (places.state, places.run_dir, places.common_dir))]
-    found = agent_homes.find(agent_home, env, closed, bound, places.common_dir)
+    found = agent_homes.find(agent_home, env, closed, places.common_dir)
+    seen = _with_caches(places, agent_home, env, store, found)
     access, hosts = sandbox.network_of(tier, network)
     try:
         made = agent_homes.prepare(attempt, found, gives_back=access is Network.HOST or bool(hosts))
@@ -104,15 +147,19 @@ def with_home(places: Places, attempt: Path, agent_home: Path, env: Mapping[str,
         why = f"{error.filename}: {error.strerror}"
         raise HostError("cannot copy what command lines keep in", on=str(agent_home), why=why) from error
     own = tuple((real, f"{places.attempt}/{copy}") for real, copy in made.private)
-    return replace(places, caches=shared, homes=own, homes_shown=made.shown)
+    return replace(seen, homes=own, homes_shown=made.shown)
 
 
 def policy(places: Places, tier: Tier, network: bool | tuple[str, ...], gateway_port: int) -> Policy:
-    """The policy of one attempt, with the directories that its own caches need. Raises HostError when they cannot be made."""
+    """Return the policy of an attempt, and make the directories of its caches. Those that are the attempt's own begin empty: executors make
+    directories to mount upon in them, and an earlier start may have left links. Raises HostError when they cannot be made."""
     made = sandbox.policy_for(places, tier, network, gateway_port, os.path.exists)
+    own_caches = f"{places.attempt}/{sandbox.OWN_CACHES}"
+    trusted = {f"{own_caches}/": places.attempt, f"{places.cache_store}/": places.state}
     try:
-        for own in (own for _, own in made.private if own.startswith(f"{made.tmp}/")):
-            with folder(Path(made.tmp), own.removeprefix(f"{made.tmp}/"), make=True):
+        remove_tree(Path(own_caches))
+        for path, top in ((path, top) for _, path in made.private for above, top in trusted.items() if path.startswith(above)):
+            with folder(Path(top), path.removeprefix(f"{top}/"), make=True):
                 pass
     except OSError as error:
         raise HostError("cannot prepare a sandbox", on=places.worktree, why=f"{error.filename}: {error.strerror}") from error

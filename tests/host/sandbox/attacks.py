@@ -151,6 +151,21 @@ HOMES = [
     }.items()
 ]  # fmt: skip
 
+CACHES = [
+    Attack(f"change {what}", f"spoil(*{files!r})", outside=True)
+    for what, files in {
+        "the prompt that zsh runs at its start": (".cache/p10k-instant-prompt-user.zsh", ".cache/p10k-user/x.zsh", ".cache/zsh/compdump.zsh"),
+        "the command lines that nightcrew installed": (".cache/nightcrew/clients/bin/claude", ".cache/nightcrew/x"),
+        "the environments that pre-commit runs": (".cache/pre-commit/repo1/hook", ".cache/pre-commit/db.db"),
+        "a browser that a test of the person's starts": (".cache/ms-playwright/c/chrome", ".cache/puppeteer/chrome"),
+        "what package managers keep in .cache": (
+            ".cache/pip/wheels/w.whl", ".cache/uv/archive-v0/a/m.py", ".cache/go-build/00/a", ".cache/yarn/v6/p", ".cache/pnpm/x",
+        ),
+        "the programs that npx starts": (".npm/_npx/1/node_modules/.bin/tool", ".npm/_cacache/i"),
+        "the stores that are linked into projects": (".local/share/pnpm/store/v3/f", ".bun/install/cache/p/index.js"),
+    }.items()
+]  # fmt: skip
+
 GIT_VERBS = [
     Attack("delete a branch of the person's", "git('branch', '-D', 'theirs')", outside=True),
     Attack("configure a program for the person's git", "git('config', 'core.fsmonitor', '/bin/false')", outside=True),
@@ -321,7 +336,7 @@ ESCAPES = [
     Attack("become another user", "os.setgroups([]); os.setuid(1)", as_root=True),
 ]  # fmt: skip
 
-ATTACKS = (*FILES, *HOMES, *MEMORY, *GIT_VERBS, *GIT, *SOCKETS, *PROCESSES, *ESCAPES)
+ATTACKS = (*FILES, *HOMES, *CACHES, *MEMORY, *GIT_VERBS, *GIT, *SOCKETS, *PROCESSES, *ESCAPES)
 
 DRIVER = """
 import ctypes, json, os, signal, socket, struct, subprocess, sys

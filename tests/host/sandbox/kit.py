@@ -18,6 +18,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -46,9 +47,17 @@ _GROUPS = (
 HOMES = (
     ".claude", ".codex", ".gemini", ".qwen", ".aider", ".cache", ".config/claude", ".config/opencode", ".config/aider", ".config/goose",
     ".config/amp", ".config/crush", ".local/share/claude", ".local/share/opencode", ".local/share/aider", ".local/share/goose",
-    ".local/share/amp", ".local/share/crush", ".local/state/opencode", ".local/state/crush",
+    ".local/share/amp", ".local/share/crush", ".local/state/opencode", ".local/state/crush", ".cache/nightcrew/clients/bin",
+    ".cache/pre-commit/repo1", ".cache/ms-playwright/c", ".cache/pip", ".cache/uv/archive-v0/a", ".npm", ".local/share/pnpm/store",
+    ".bun/install/cache",
 )  # fmt: skip
 """Directories of command lines below the home that exist before the agent starts; what they need is not there yet."""
+
+PROGRAMS = (
+    ".cache/p10k-instant-prompt-user.zsh", ".cache/nightcrew/clients/bin/claude", ".cache/pre-commit/repo1/hook",
+    ".cache/uv/archive-v0/a/m.py",
+)  # fmt: skip
+"""Files in the person's caches that something outside runs."""
 
 Seen = Mapping[str, tuple[int, int, bytes]]
 """Files by path: kind and rights, names (0 of a directory), content."""
@@ -85,6 +94,7 @@ class House:
         self.user = self.root / "user"
         self.elsewhere = self.root / "elsewhere"
         self.attempt = self.home.attempt("run/mine", 1)
+        self.store = self.home.project("project") / "caches"
         self.worktree = self._worktree("mine")
         self.neighbour = self._worktree("other")
         self._repository()
@@ -121,7 +131,9 @@ class House:
         for file in (self.home.ledger, self.home.keys / "anthropic", self.home.secret):
             file.write_text(self.canary)
         for directory in (self.user / ".docker" / "run", self.elsewhere, *(self.user / name for name in HOMES)):
-            directory.mkdir(parents=True)
+            directory.mkdir(parents=True, exist_ok=True)
+        for name in PROGRAMS:
+            (self.user / name).write_text("the person's")
         (self.user / ".claude" / "settings.json").write_text("{}")
         (self.user / ".claude.json").write_text("{}")
         (self.user / ".profile").touch()
@@ -167,13 +179,23 @@ class House:
         self.doors.callback(_close, door, keeper)
         return int(door.getsockname()[1]) if family == socket.AF_INET else 0
 
-    def policy(self, tier: Tier, network: bool | tuple[str, ...] = True, port: int = 7777) -> Policy:
+    def policy(
+        self,
+        tier: Tier,
+        network: bool | tuple[str, ...] = True,
+        port: int = 7777,
+        *,
+        shared_caches: bool = True,
+        env: Mapping[str, str] = MappingProxyType({}),
+        program: tuple[str, ...] = (),
+    ) -> Policy:
         """What `mine.1` gets. Sockets of other tests are left out: they go at any moment, and bubblewrap fails where one goes while it
         mounts (docs/environments.md)."""
         found = policy_paths.survey(self.home, self.attempt, self.worktree, (self.repo / ".git", self.private, "mine.1"), self.user)
         found = replace(found, memory=policy_paths.unmoved(self.home, self.memory))
-        found = policy_paths.with_home(found, self.attempt, self.user, {}, tier, network)
-        made = policy_paths.policy(found, tier, network, port)
+        found = replace(found, program=(*found.program, *program))
+        found = policy_paths.with_home(found, self.attempt, self.user, env, tier, network, str(self.store))
+        made = policy_paths.policy(replace(found, shared_caches=shared_caches), tier, network, port)
         temporary, own = Path(tempfile.gettempdir()).resolve(), self.root.resolve()
         masked = (Path(path) for path in made.masked)
         return replace(made, masked=tuple(str(path) for path in masked if path.is_relative_to(own) or not path.is_relative_to(temporary)))
@@ -242,7 +264,7 @@ class House:
 
     def outside(self) -> Seen:
         """Every file that is none of the attempt's own: kind and rights, names, content."""
-        own = {str(path) for path in (self.worktree, self.private, *(self.attempt / name for name in ("out", "tmp", "home")))}
+        own = {str(path) for path in (self.worktree, self.private, self.store, *(self.attempt / name for name in ("out", "tmp", "home")))}
         return dict(_files(str(self.root), own, self.read))
 
     def _restored(self, kept: Path, at_first: Seen, now: Seen) -> Seen:

@@ -290,9 +290,9 @@ def test_what_was_copied_goes_and_what_an_agent_made_itself_stays(person: Person
 
 def test_a_home_of_a_command_line_may_be_a_repository_and_not_lie_in_one(person: Person) -> None:
     real = str(person.has(".claude/.git/config", "x").resolve().parent.parent)
-    assert agent_homes.find(person.home, {}, (), (), f"{real}/.git") == {real: ".claude"}
+    assert agent_homes.find(person.home, {}, (), f"{real}/.git") == {real: ".claude"}
     inside = {"CODEX_HOME": f"{real}/.git", "CLAUDE_CONFIG_DIR": f"{real}/.git/x"}
-    assert agent_homes.find(person.home, inside, (), (), f"{real}/.git") == {real: ".claude"}
+    assert agent_homes.find(person.home, inside, (), f"{real}/.git") == {real: ".claude"}
     assert os.listdir(person.own(person.attempt("a"), ".claude")) == [], "its repository is the attempt's own"
 
 
