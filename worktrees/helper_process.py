@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from supervisor.core.sandbox import Policy
-from supervisor.host.sandbox import executors
+from supervisor.host.sandbox import executors, probing
 from supervisor.host.sandbox.executors import Executor
 
 _HELPER = (sys.executable, "-I", "-S", str(Path(__file__).parent / "securing_helper.py"))
@@ -91,7 +91,8 @@ _forks = Forks()
 
 @contextlib.contextmanager
 def start(policy: Policy, executor: Executor) -> Iterator[Helper]:
-    """A helper in the sandbox of `policy`; it has ended with the `with`, and with this process. Raises Refused, OSError."""
+    """Yield a helper in the sandbox of `policy`, whose `tmp` is a `locked_directory` of this process. It ends with the `with`, and with this
+    process. Raises Refused, OSError."""
     with contextlib.ExitStack() as stack:
         with contextlib.ExitStack() as theirs:
             child_in, stdin = _pipe(theirs, stack)
@@ -102,7 +103,7 @@ def start(policy: Policy, executor: Executor) -> Iterator[Helper]:
 
 
 def _started(policy: Policy, executor: Executor, handles: tuple[int, int, int], stack: contextlib.ExitStack) -> int:
-    """Its pid; `stack` ends it. Its end is that of everything in its sandbox; a moment later there is none of it."""
+    """Start a helper, and return its pid. `stack` ends it, and everything in its sandbox ends a moment later."""
     started = _forks.fork(executors.words(policy), handles) if executor is Executor.NAMESPACES else None
     if started is not None:
         pid, pidfd = started
@@ -111,7 +112,8 @@ def _started(policy: Policy, executor: Executor, handles: tuple[int, int, int], 
         return pid
     stdin, stdout, stderr = handles
     argv = [*executors.argv(policy, executor), *_HELPER]
-    process = subprocess.Popen(argv, stdin=stdin, stdout=stdout, stderr=stderr, cwd="/", env=_variables(), start_new_session=True)
+    group, env = stack.enter_context(probing.guarded(Path(policy.tmp), _variables()))
+    process = subprocess.Popen(argv, stdin=stdin, stdout=stdout, stderr=stderr, cwd="/", env=env, process_group=group)
     stack.callback(process.wait)
     stack.callback(process.kill)
     return process.pid

@@ -230,10 +230,10 @@ def _unmount(strays: list[Path]) -> str:
 
 
 def leftovers(context: CheckContext) -> Finding:
-    """Find processes of attempts that are over, and of sandbox probes whose supervisor was killed."""
+    """Name processes of attempts that are over, and of sandboxes that a killed supervisor started for itself."""
     if probes := [seen.pid for seen in probing.left()]:
         return warn(
-            f"a sandbox probe of a killed supervisor: {len(probes)} still run",
+            f"a sandbox of a killed supervisor: {len(probes)} of its processes still run",
             "they wait for ever",
             f"nightcrew up -d ends them; or: kill -9 {' '.join(map(str, sorted(probes)))}",
         )

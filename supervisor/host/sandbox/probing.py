@@ -25,7 +25,7 @@ _DEADLINE_S = 20.0
 _LEGACY_TIOCSTI = Path("/proc/sys/dev/tty/legacy_tiocsti")
 _NETWORKS = {Tier.FILES: Network.HOST, Tier.OFFLINE: Network.NONE}
 _PREFIX, _TAG = "nightcrew-probe-", "probe:"
-"""Of the directory of one `probe`, and before it in the tag of its processes."""
+"""Prefix of the directory of a `probe`, and prefix of the tag that `guarded` gives, before the directory."""
 _TRIAL = 'test ! -e "$1" && : >"$2" && test ! -e /tmp/"$3"'  # hidden, writable, private
 
 
@@ -58,13 +58,13 @@ def known() -> Support:
 def probe() -> Support:
     """Build each sandbox once, at the same time, and see that it hides and shows what it should. Changes nothing on the host.
 
-    First end the probes that killed processes left behind.
+    First end the sandboxes that killed supervisors left behind.
     """
     answers: dict[tuple[Executor, Tier], str] = {}
     if _on_linux():
         _halt(left())
-        with locked_directory(_place(), _PREFIX) as root, _guarded(root) as group:
-            trials = {(executor, tier): _begin(root, executor, tier, group) for executor in Executor for tier in _NETWORKS}
+        with locked_directory(_place(), _PREFIX) as root, guarded(root, os.environ) as (group, env):
+            trials = {(executor, tier): _begin(root, executor, tier, group, env) for executor in Executor for tier in _NETWORKS}
             answers = {which: _end(trial) for which, trial in trials.items()}
     return Support(
         works={each: frozenset(tier for tier in _NETWORKS if answers.get((each, tier)) == "") for each in Executor},
@@ -78,8 +78,8 @@ def _on_linux() -> bool:
 
 
 def left() -> list[Seen]:
-    """Return the living processes of probes whose prober is gone: bubblewrap, of which the outer process is killed while it starts, waits
-    for ever inside, and nothing that the kernel offers ends it."""
+    """Return the living processes with a tag of `guarded` whose supervisor is gone. If the outer process of bubblewrap is killed while it
+    starts, the inner one waits for ever, and nothing that the kernel offers ends it."""
     entry = f"\0{TAG_VARIABLE}={_TAG}".encode()
     found: list[Seen] = []
     for seen in procfs.table().values():
@@ -100,28 +100,29 @@ def _place() -> Path:
 
 
 @contextlib.contextmanager
-def _guarded(root: Path) -> Iterator[int]:
-    """A process group that ends with this process, however that ends: its leader reads from a pipe of ours, and then kills the group."""
+def guarded(place: Path, env: Mapping[str, str]) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield a process group for sandboxes of this process, and their environment: `env` with a tag.
+
+    The group ends with this process, however that ends: its leader reads from a pipe of ours, and then kills the group. If the leader was
+    killed too, `left` finds the processes by their tag, which names `place`, a `locked_directory` of this process.
+    """
+    tagged = {**env, TAG_VARIABLE: f"{_TAG}{place}"}
     guard = subprocess.Popen(
         ("/bin/sh", "-c", "read -r _; kill -KILL 0"),
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        env=_environment(root),
+        env=tagged,
         cwd="/",
         process_group=0,
     )
     try:
-        yield guard.pid
+        yield guard.pid, tagged
     finally:
         guard.communicate()
 
 
-def _environment(root: Path) -> dict[str, str]:
-    return {**os.environ, TAG_VARIABLE: f"{_TAG}{root}"}
-
-
-def _begin(root: Path, executor: Executor, tier: Tier, group: int) -> subprocess.Popen[bytes] | str:
+def _begin(root: Path, executor: Executor, tier: Tier, group: int, env: Mapping[str, str]) -> subprocess.Popen[bytes] | str:
     place = root / f"{executor}{tier}"
     hidden, shown = place / "state", place / "state" / "work"
     for directory in (shown, place / "tmp"):
@@ -141,7 +142,7 @@ def _begin(root: Path, executor: Executor, tier: Tier, group: int) -> subprocess
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            env=_environment(root),
+            env=env,
             cwd="/",
             process_group=group,
         )

@@ -51,17 +51,33 @@ wait
 """
 
 
+PROBES = "from supervisor.host.sandbox import probing; probing.probe()"
+SECURES = """
+import sys, time
+from pathlib import Path
+from supervisor.core.sandbox import Policy
+from supervisor.host.sandbox.executors import Executor
+from supervisor.host.scratch import locked_directory
+from worktrees import helper_process
+with locked_directory(Path(sys.argv[1]), "securing.") as place:
+    with helper_process.start(Policy((), (), (), str(place)), Executor.BUBBLEWRAP):
+        time.sleep(600)
+"""
+STARTERS = pytest.mark.parametrize(("program", "count"), [(PROBES, len(TIERS)), (SECURES, 1)], ids=["probes", "secures"])
+"""What a supervisor does in sandboxes of its own by bubblewrap, and how many of them it starts."""
+
+
 @contextlib.contextmanager
-def killed_prober(place: Path, *, guard_too: bool) -> Iterator[list[int]]:
-    """The inner processes that a supervisor leaves that is killed while it probes."""
+def killed_starter(place: Path, program: str, count: int, *, guard_too: bool) -> Iterator[list[int]]:
+    """Give the inner processes that a supervisor leaves that is killed while its sandboxes start."""
     fake = place / "bwrap"
     fake.write_text(HANGS)
     fake.chmod(0o755)
     env = {**os.environ, "PATH": f"{place}:{os.environ['PATH']}"}
-    prober = subprocess.Popen([sys.executable, "-c", "from supervisor.host.sandbox import probing; probing.probe()"], env=env)
+    prober = subprocess.Popen([sys.executable, "-c", program, str(place)], env=env)
     inner: list[int] = []
     try:
-        wait_until(lambda: len(list(place.glob("hangs.*"))) == len(TIERS), "the probes to wait")
+        wait_until(lambda: len(list(place.glob("hangs.*"))) == count, "the sandboxes to wait")
         inner = [int(file.read_text()) for file in place.glob("hangs.*")]
         if guard_too:
             (guard,) = {os.getpgid(pid) for pid in inner}
@@ -82,16 +98,20 @@ def alive(pids: list[int]) -> list[int]:
     return [pid for pid in pids if (who := processes.identity(pid)) is not None and processes.alive(who)]
 
 
-def test_probes_end_with_who_started_them(tmp_path: Path) -> None:
-    with killed_prober(tmp_path, guard_too=False) as inner:
+@STARTERS
+def test_sandboxes_end_with_the_supervisor_that_starts_them(tmp_path: Path, program: str, count: int) -> None:
+    with killed_starter(tmp_path, program, count, guard_too=False) as inner:
         wait_until(lambda: not alive(inner), "them to end")
 
 
-def test_probes_that_outlive_everybody_are_named_and_ended_by_the_next_one(tmp_path: Path, house: House) -> None:
-    with killed_prober(tmp_path, guard_too=True) as inner:
+@STARTERS
+def test_sandboxes_that_outlive_everybody_are_named_and_ended_by_the_next_probe(
+    tmp_path: Path, house: House, program: str, count: int
+) -> None:
+    with killed_starter(tmp_path, program, count, guard_too=True) as inner:
         assert set(alive(inner)) == set(inner)
         found = crew.leftovers(CheckContext(home=house.home, config=house.config, cwd=house.repo, environ=house.env))
-        assert found.state is State.WARN and "sandbox probe" in found.seen, found
+        assert found.state is State.WARN and "a sandbox of a killed supervisor" in found.seen, found
         assert all(str(pid) in found.fix for pid in inner)
         probing.probe()
         assert alive(inner) == []
