@@ -91,8 +91,8 @@ _forks = Forks()
 
 @contextlib.contextmanager
 def start(policy: Policy, executor: Executor) -> Iterator[Helper]:
-    """Yield a helper in the sandbox of `policy`, whose `tmp` is a `locked_directory` of this process. It ends with the `with`, and with this
-    process. Raises Refused, OSError."""
+    """Yield a helper in the sandbox of `policy`, whose `tmp` is a `locked_directory` of this process. It ends with the `with`, and with
+    this process. Raises Refused, OSError."""
     with contextlib.ExitStack() as stack:
         with contextlib.ExitStack() as theirs:
             child_in, stdin = _pipe(theirs, stack)

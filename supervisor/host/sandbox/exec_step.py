@@ -102,6 +102,12 @@ def open_doors(ports: "Sequence[int]", post: int) -> None:
         mine.close()
 
 
+def exit_status(status: int) -> int:
+    """Return the exit status that tells of this status of `waitpid`: 128+n for signal n."""
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
+
+
 def execute(command: list[str]) -> "NoReturn":
     """Become `command`; 126 or 127 with one sentence when that fails, as a shell would."""
     try:

@@ -92,4 +92,4 @@ def _bwrap(policy: Policy) -> Iterator[str]:
 
 def _inside(policy: Policy) -> tuple[str, ...]:
     ports = [door for door in (policy.gateway_port if policy.gateway_socket else 0, policy.proxy_port) if door]
-    return (*_STEP, "inside", "@post" if ports else "-", "@terminal", *map(str, ports), "--")
+    return (*_STEP, "inside", "@post" if ports else "-", "@terminal", "@ready", *map(str, ports), "--")

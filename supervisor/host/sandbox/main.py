@@ -1,10 +1,11 @@
 """The sandbox's steps as programs: `[sys.executable, "-I", "-S", "/abs/supervisor/host/sandbox/main.py", STEP, …]`.
 
 enter WORDS -- COMMAND      the second executor: COMMAND in the sandbox of these orders
-outside WORDS -- BWRAP      what bubblewrap lacks, before it starts: deaf to polite signals, a loopback proxy; in BWRAP, `@post` becomes its
-                            handle, `@terminal` whether COMMAND gets the terminal of its session, and `@mask PATH` hides a socket, if
-                            it is still there
-inside POST TERMINAL PORT… -- COMMAND  and after it: doors ("-" for no loopback proxy), filter, process group
+outside WORDS -- BWRAP      what bubblewrap lacks: deaf to polite signals, a loopback proxy, another try when a socket vanishes. In
+                            BWRAP, `@post` becomes the proxy's handle, `@terminal` whether COMMAND gets the terminal of its
+                            session, `@ready` a handle that says that the sandbox is built, and `@mask PATH` hides a socket, if it
+                            is still there
+inside POST TERMINAL READY PORT… -- COMMAND  after bubblewrap: doors ("-" for no loopback proxy), filter, process group
 """
 
 # ruff: noqa: PTH110
@@ -23,6 +24,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import NoReturn
+
+
+_TRIES = 20
+"""Starts of bubblewrap, each of which looks anew which sockets are there."""
+_HIGHEST = 1 << 20
 
 
 def _enter(words: list[str]) -> "NoReturn":
@@ -45,20 +51,52 @@ def _outside(words: list[str]) -> "NoReturn":
     terminal = exec_step.foreground_terminal()
     if terminal >= 0:
         os.close(terminal)
-    exec_step.execute([*_filled_in(command, post, "yes" if terminal >= 0 else "no")])
+    known = {"@post": str(post), "@terminal": "yes" if terminal >= 0 else "no"}
+    for _ in range(_TRIES):
+        masked = [path for path in _named(command) if os.path.exists(path)]
+        status = _run(command, masked, known)
+        if all(os.path.exists(path) for path in masked):
+            break
+    os._exit(status)
 
 
-def _filled_in(command: list[str], post: int, terminal: str) -> "Iterator[str]":
+def _named(command: list[str]) -> "Iterator[str]":
+    words = command[: command.index("--")]
+    return (words[at + 1] for at, word in enumerate(words) if word == "@mask")
+
+
+def _run(command: list[str], masked: list[str], known: dict[str, str]) -> int:
+    """Return how bubblewrap ended, if it could not build the sandbox: nothing of the agent ran then. Else wait, and end as it does."""
+    from supervisor.host.sandbox import syscalls
+
+    outside = os.getpid()
+    ready, told = os.pipe()
+    bubblewrap = os.fork()
+    if bubblewrap == 0:
+        syscalls.die_with(outside)
+        os.set_inheritable(told, True)
+        exec_step.execute([*_filled_in(command, masked, {**known, "@ready": str(told)})])
+    os.close(told)
+    is_built = os.read(ready, 1) != b""
+    os.close(ready)
+    if is_built:
+        os.closerange(3, _HIGHEST)
+    status = exec_step.exit_status(os.waitpid(bubblewrap, 0)[1])
+    if is_built:
+        os._exit(status)
+    return status
+
+
+def _filled_in(command: list[str], masked: list[str], known: dict[str, str]) -> "Iterator[str]":
     words = iter(command)
     for word in words:
         if word == "--":
             break
         if word != "@mask":
             yield word
-        elif os.path.exists(path := next(words)):
+        elif (path := next(words)) in masked:
             yield from ("--ro-bind", "/dev/null", path)
     yield "--"
-    known = {"@post": str(post), "@terminal": terminal}
     for word in words:
         yield known.get(word, word)
         if word == "--":
@@ -70,7 +108,9 @@ def _inside(words: list[str]) -> "NoReturn":
     from supervisor.host.sandbox import seccomp_filter as calls
 
     split = words.index("--")
-    post, terminal, ports = words[0], words[1], [int(port) for port in words[2:split]]
+    post, terminal, ready, ports = words[0], words[1], int(words[2]), [int(port) for port in words[3:split]]
+    os.write(ready, b"+")
+    os.close(ready)
     if post != "-":
         exec_step.open_doors(ports, int(post))
     calls.install()

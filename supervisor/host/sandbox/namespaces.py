@@ -66,7 +66,7 @@ def _wait_outside(init: int, ready: int, told: int, hold: int) -> "NoReturn":
         raise SandboxError(failure.decode("utf-8", "replace"))
     os.closerange(3, hold)
     os.closerange(hold + 1, _HIGHEST)
-    os._exit(_status(os.waitpid(init, 0)[1]))
+    os._exit(exec_step.exit_status(os.waitpid(init, 0)[1]))
 
 
 def _become_init(orders: "PolicyArguments", cwd: str, post: int, told: int, alive: int) -> None:
@@ -101,12 +101,7 @@ def _reap(agent: int, alive: int) -> "NoReturn":
     while True:
         pid, status = os.waitpid(-1, 0)
         if pid == agent:
-            os._exit(_status(status))
-
-
-def _status(status: int) -> int:
-    code = os.waitstatus_to_exitcode(status)
-    return code if code >= 0 else 128 - code
+            os._exit(exec_step.exit_status(status))
 
 
 def _build(orders: "PolicyArguments") -> None:
@@ -129,8 +124,9 @@ def _build(orders: "PolicyArguments") -> None:
             syscalls.new_mount("tmpfs", path, "mode=0755")
         else:
             syscalls.restrict("", (READ_ONLY if act in ("ro", "mask") else 0) | NO_SUID | (0 if act == "device" else NO_DEVICES), tree=tree)
-            _make_place(path, directory=directory)
-            _put(tree, path)
+            if act != "mask":
+                _make_place(path, directory=directory)
+            _put(tree, path, may_be_gone=act == "mask")
     for act, path, _ in mounts:
         if act == "hide":
             syscalls.restrict(path, READ_ONLY, below=False)
@@ -148,8 +144,12 @@ def _new_dev(devices: dict[str, int]) -> None:
         _put(tree, f"/dev/{name}")
 
 
-def _put(tree: int, path: str) -> None:
-    syscalls.attach(tree, path)
+def _put(tree: int, path: str, *, may_be_gone: bool = False) -> None:
+    try:
+        syscalls.attach(tree, path)
+    except (FileNotFoundError, NotADirectoryError):
+        if not may_be_gone:
+            raise
     os.close(tree)
 
 

@@ -10,7 +10,6 @@ import socket
 import stat
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import uuid
@@ -189,16 +188,12 @@ class House:
         env: Mapping[str, str] = MappingProxyType({}),
         program: tuple[str, ...] = (),
     ) -> Policy:
-        """What `mine.1` gets. Sockets of other tests are left out: they go at any moment, and bubblewrap fails where one goes while it
-        mounts (docs/environments.md)."""
+        """Return the policy that `mine.1` gets."""
         found = policy_paths.survey(self.home, self.attempt, self.worktree, (self.repo / ".git", self.private, "mine.1"), self.user)
         found = replace(found, memory=policy_paths.unmoved(self.home, self.memory))
         found = replace(found, program=(*found.program, *program))
         found = policy_paths.with_home(found, self.attempt, self.user, env, tier, network, str(self.store))
-        made = policy_paths.policy(replace(found, shared_caches=shared_caches), tier, network, port)
-        temporary, own = Path(tempfile.gettempdir()).resolve(), self.root.resolve()
-        masked = (Path(path) for path in made.masked)
-        return replace(made, masked=tuple(str(path) for path in masked if path.is_relative_to(own) or not path.is_relative_to(temporary)))
+        return policy_paths.policy(replace(found, shared_caches=shared_caches), tier, network, port)
 
     def prefix(self, executor: Executor | None, policy: Policy) -> tuple[str, ...]:
         """What runs a command in the sandbox; without one, root's mounts at least stay away from the host."""

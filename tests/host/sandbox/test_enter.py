@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from supervisor.core.sandbox import Tier
 from supervisor.host.sandbox.executors import Executor, words
-from tests.host.sandbox.kit import TIERS, House, need
+from tests.host.sandbox.kit import PYTHON, TIERS, House, need, without_private_tmp
 
 ROOT = Path(__file__).resolve().parents[3]
 WARM = """
@@ -77,3 +80,42 @@ def test_a_directory_that_is_out_of_sight_is_refused(crew: House) -> None:
     said, status = warm(crew, orders)
     assert said.startswith("refused:")
     assert status == "3"
+
+
+VANISHES = """#!/bin/sh
+# Bubblewrap, before which another program takes a socket away, and shows another one.
+if mv {state}/later {later}; then rm -r {gone}; fi 2>/dev/null
+exec {bwrap} "$@"
+"""
+
+
+@pytest.mark.parametrize("tier", TIERS, ids=str)
+def test_a_socket_that_vanishes_while_bubblewrap_starts_costs_no_attempt(
+    crew: House, tier: Tier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And each start looks anew: a socket that was not there before the first one is out of reach after the second."""
+    need(Executor.BUBBLEWRAP, tier)
+    gone, later = crew.elsewhere / "gone", crew.elsewhere / "later"
+    for directory in (gone, later):
+        directory.mkdir()
+        crew.listen(socket.AF_UNIX, str(directory / "s"), b"I am a door out")
+    policy = crew.policy(tier)
+    assert {str(gone.resolve() / "s"), str(later.resolve() / "s")} <= set(policy.masked)
+    later.rename(tmp_path / "later")
+    fake = tmp_path / "bwrap"
+    fake.write_text(VANISHES.format(state=tmp_path, later=later, gone=gone, bwrap=shutil.which("bwrap")))
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    prefix = crew.prefix(Executor.BUBBLEWRAP, without_private_tmp(policy))
+    ask = "import os, socket, sys; s = socket.socket(socket.AF_UNIX); print(os.path.exists(sys.argv[1])); s.connect(sys.argv[2])"
+    done = crew.run(prefix, *PYTHON, "-c", ask, str(gone), str(later / "s"))
+    assert done.stdout == "False\n", done.stderr
+    assert done.returncode == 1 and "ConnectionRefusedError" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("tier", TIERS, ids=str)
+def test_a_socket_that_vanishes_while_our_namespaces_are_built_costs_no_attempt(crew: House, tier: Tier) -> None:
+    """What is in /proc of a process outside is there at the first look, and not when mounts are made."""
+    need(Executor.NAMESPACES, tier)
+    policy = replace(crew.policy(tier), masked=(f"/proc/{os.getpid()}/exe",))
+    assert crew.run(crew.prefix(Executor.NAMESPACES, policy), "true").returncode == 0
