@@ -48,7 +48,7 @@ STEERING = """.claude/settings.json .claude/CLAUDE.md .claude/hooks/pre.sh .clau
 .local/share/claude/versions/1 .cargo/bin/c .cargo/config.toml go/bin/g .m2/settings.xml .gradle/init.d/x.gradle .bun/bin/bun
 .config/nightcrew/config.toml .local/lib/python3.11/site-packages/x.pth .gnupg/gpg.conf .docker/config.json""".split()
 CACHED = [".cache/pip/h", ".cache/claude/x", ".cache/opencode/bin/x", ".npm/_cacache/i", ".cargo/registry/r", "go/pkg/mod/m"]
-CACHES = (".cache", ".npm", ".cargo/registry", "go/pkg/mod")
+CACHES = (".cargo/registry", "go/pkg/mod")
 LOGIN = ".claude/.credentials.json"
 LOGINS: dict[str, dict[str, object]] = {
     LOGIN: {"claudeAiOauth": {"accessToken": "sk-ant-oat01-OLD", "refreshToken": "sk-ant-ort01-OLD", "expiresAt": 1764000000000}},
@@ -423,7 +423,7 @@ class Agent:
 
 
 def manifest(top: Path) -> dict[str, tuple[object, ...]]:
-    """Return mode, inode, time, links and content of each file below a directory, but for caches."""
+    """Return mode, inode, time, links and content of each file below a directory, but for caches that agents write."""
     found: dict[str, tuple[object, ...]] = {}
     for directory, names, files in os.walk(top):
         for name in (*names, *files):
