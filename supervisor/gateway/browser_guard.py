@@ -37,7 +37,7 @@ class BrowserGuard:
             return Denied(405, f"the method is one of {', '.join(sorted(METHODS))}")
         if method == "POST":
             return self._body(headers)
-        if "Content-Length" in headers or "Transfer-Encoding" in headers:
+        if not _is_empty(headers):
             return Denied(400, f"a {method} has no body")
         return None
 
