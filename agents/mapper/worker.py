@@ -46,6 +46,7 @@ def work(environ: Mapping[str, str]) -> None:
     except UsageError as error:  # so it would be in every worker
         _stop(error)
         return
+    _say_able(answer)
     leftovers.watch()
     edits = Edits(tree, environ["NIGHTCREW_MAP"]) if answer["what"].get("merge") else None
     said: dict[str, Any] = {}
@@ -59,6 +60,12 @@ def work(environ: Mapping[str, str]) -> None:
         else:
             time.sleep(float(answer["wait_s"]))
         answer = asking.until_answered({"op": "next", **said})
+
+
+def _say_able(answer: dict[str, Any]) -> None:
+    """Tell the supervisor that this worker can work, before its first item can say anything: from now on it believes no `stop`."""
+    keep = asking.until_answered({"op": "beat", "shard": answer["shard"], "at": -1}).get("keep", 0)
+    answer["items"] = answer["items"][:keep]
 
 
 def _stop(error: NightcrewError) -> None:

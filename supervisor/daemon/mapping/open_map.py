@@ -37,7 +37,9 @@ class OpenMap:
             book.connect_readonly(self.path)  # says what is missing
         self.db = book.connect(self.path)
         self.stops: dict[Key, str] = {}
-        """Reasons that attempts gave why no worker could do any item."""
+        """Why attempts said that no worker could do any item."""
+        self._able: set[Key] = set()
+        """Attempts whose worker can work on items; also those that have a shard from the supervisor before this one."""
         self.proven = False
         """An item was done since its workers were started."""
         self._load(now)
@@ -57,7 +59,9 @@ class OpenMap:
         leased: set[int] = set()
         for row in self.db.execute("SELECT * FROM lease"):
             positions = [int(position) for position in json.loads(row["positions"])]
-            self.board.leases[str(row["task"]), int(row["epoch"])] = Lease(int(row["shard"]), positions, now, now)
+            key = (str(row["task"]), int(row["epoch"]))
+            self.board.leases[key] = Lease(int(row["shard"]), positions, now, now)
+            self._able.add(key)
             leased.update(positions)
         rows = self.db.execute("SELECT position, tries, deaths FROM item WHERE state = 'waiting' ORDER BY position")
         for position, tries, deaths in map(tuple, rows):
@@ -92,6 +96,7 @@ class OpenMap:
             book.set_about(self.db, run=run, state="running")
         self.about, self.proven = book.about(self.db), False
         self.stops.clear()
+        self._able.clear()
 
     def waiting(self) -> dict[int, str]:
         """The items that nobody has, by position, in the order in which they are given out."""
@@ -153,6 +158,7 @@ class OpenMap:
     def beat(self, key: Key, args: dict[str, Any], now: float) -> dict[str, Any]:
         """What it answers to `beat`: `keep`, how many items of its shard the worker has still."""
         self.stops.pop(key, None)
+        self._able.add(key)
         keep = self.board.beat(key, _number(args.get("shard")), _number(args.get("at")), now)
         if self.board.changed:
             with book.transaction(self.db, self.path):
@@ -186,11 +192,15 @@ class OpenMap:
         """Note that an attempt says that no worker could do any item; return whether the map ends for it.
 
         The workers of a map with `--prompt` are believed: nothing of an item is run there. In any other an item could have said so. There
-        the map ends once all workers that live say so, and no item was done since they were started.
+        a worker is believed until it begins with its first item, which its first beat says, and the map ends once all workers that live
+        say so and no item was done since they were started.
         """
-        self.stops[key] = why
         if json.loads(self.about["what"])["executor"] == "prompt":
+            self.stops[key] = why
             return True
+        if key in self._able:
+            return False
+        self.stops[key] = why
         return not self.proven and all(one in self.stops for one in living)
 
     @property

@@ -219,6 +219,17 @@ def test_an_item_neither_ends_its_map_nor_keeps_anything_in_it(mapped: House, tm
     assert Path(summary["out"]).with_name("map.db").stat().st_size < 200_000
 
 
+def test_an_item_of_the_only_worker_cannot_stop_its_map(mapped: House, tmp_path: Path) -> None:
+    work, script = tmp_path / "lines", tmp_path / "evil.py"
+    work.write_text("evil\ngood\n")
+    script.write_text(EVIL)
+    for name in ("good", "go"):
+        (tmp_path / name).touch()
+    command = (sys.executable, str(script), str(tmp_path), "{line}")
+    lines, summary = results(mapped, "--agents", "1", "--lines", str(work), "--", *command)
+    assert [line["result"] for line in lines] == [[True, False, False], ""] and summary["why"] == ""
+
+
 @pytest.mark.parametrize(
     ("line", "why"),
     [
