@@ -18,7 +18,9 @@ from supervisor.core.spec import Settings
 from supervisor.host.paths import Home, home
 
 TOOL_S = 5.0
-"""How long a program may take to answer. Node programs print their version in about one second on a busy machine."""
+"""Seconds that a program or a socket has to answer."""
+AGENT_S = 30.0
+"""Seconds that an agent's program has to answer. Six of them, asked at once on two cores with a load of 11, took 1 to 17 s (measured)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,8 @@ class Said:
 
     code: int | None
     text: str
+    is_late: bool = False
+    """It did not end in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,7 @@ class CheckContext:
     mounts: Callable[[], Sequence[tuple[str, str, str, str]]] = lambda: psutil.disk_partitions(all=True)
     """Device, mount point, type and options of every mounted file system, oldest first."""
     tool_s: float = TOOL_S
+    agent_s: float = AGENT_S
     settings: Settings = field(default_factory=Settings)
 
     @property
@@ -58,8 +63,10 @@ class CheckContext:
         """Its path on the PATH of this context."""
         return shutil.which(program, path=self.environ.get("PATH", os.defpath))
 
-    def ask(self, *argv: str) -> Said:
-        """Run a program to its end, or kill it with all its children after `tool_s` seconds. Its stdout and stderr are one text."""
+    def ask(self, *argv: str, limit_s: float | None = None) -> Said:
+        """Run a program to its end, or kill it with all its children after `limit_s` seconds (default: `tool_s`). Its stdout and stderr
+        are one text."""
+        limit_s = self.tool_s if limit_s is None else limit_s
         try:
             process = subprocess.Popen(
                 argv,
@@ -73,14 +80,14 @@ class CheckContext:
         except OSError as error:
             return Said(None, f"{argv[0]} cannot be started: {error.strerror or error}")
         try:
-            output, _ = process.communicate(timeout=self.tool_s)
+            output, _ = process.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # not reaped yet, so the number is still its own
             if process.stdout is not None:
                 process.stdout.close()  # not read to its end: a hung tmux server holds the other end of its client's
             process.wait()
-            return Said(None, f"{argv[0]} did not answer in {self.tool_s:g} s")
+            return Said(None, f"{argv[0]} did not answer in {limit_s:g} s", is_late=True)
         return Said(process.returncode, output.decode("utf-8", "replace").strip())
 
     def read(self, path: Path) -> str | None:

@@ -14,7 +14,7 @@ from supervisor.doctor.check_context import CheckContext
 from supervisor.doctor.finding import Checked, Finding, State, unknown
 
 GROUPS = ("software", "machine", "environments", "state", "crew", "night")
-DEADLINE_S = 20.0
+DEADLINE_S = 45.0
 """Of a whole examination. A check that has not answered by then is unknown and left behind: its thread ends with the process."""
 
 Check = Callable[[CheckContext], Finding]

@@ -71,10 +71,14 @@ def agents(context: CheckContext) -> Finding:
         return ok("none found; shell tasks work")
     missing = ", ".join(name for name in ours if name not in found)
     said = asked(context, {name: (path, "--version") for name, path in found.items()})
-    silent = [name for name, answer in said.items() if answer.code != 0]
-    if silent:
-        why = "an agent that does not start ends its tasks"
-        return unknown(f"{', '.join(silent)}: on PATH, but --version fails", why, f"{silent[0]} --version")
+    failed = {name: answer for name, answer in said.items() if answer.code != 0}
+    if failed:
+        hung = [name for name, answer in failed.items() if answer.is_late]
+        broken = ", ".join(name for name in failed if name not in hung)
+        seen = [f"{', '.join(hung)} did not answer in {context.agent_s:g} s" if hung else ""]
+        seen += [f"{broken}: on PATH, but --version fails" if broken else ""]
+        why = "an agent that does not start ends its tasks; on a busy machine a program may only be slow"
+        return unknown("; ".join(filter(None, seen)), why, f"{next(iter(failed))} --version")
     shown = [f"{name} {version_line(answer.text)}".strip() for name, answer in said.items()]
     if old := [f"{name} {ours[name].version}" for name, answer in said.items() if is_older(answer.text, ours[name].version)]:
         why = "its arguments were tried with that one: it may not know them"
@@ -136,9 +140,9 @@ def is_older(said: str, known: str) -> bool:
 
 
 def asked(context: CheckContext, programs: Mapping[str, tuple[str, ...]]) -> dict[str, Said]:
-    """What each says, all asked at once."""
+    """Return the answer of each agent's program; all are asked at once."""
     with concurrent.futures.ThreadPoolExecutor(len(programs) or 1) as pool:
-        return dict(zip(programs, pool.map(lambda words: context.ask(*words), programs.values()), strict=True))
+        return dict(zip(programs, pool.map(lambda words: context.ask(*words, limit_s=context.agent_s), programs.values()), strict=True))
 
 
 def _programs() -> tuple[dict[str, Kind], str]:

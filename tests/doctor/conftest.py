@@ -53,7 +53,7 @@ class Machine:
         for tool in ("systemctl", "loginctl"):
             self.program(tool, f'echo "$*" >> {self.root}/asked\ncase "$*" in\n{said}\n*) echo "no answer to $*"; exit 1;;\nesac')
 
-    def place(self, settings: Settings | None = None, *, tool_s: float = 10.0) -> CheckContext:
+    def place(self, settings: Settings | None = None, *, tool_s: float = 10.0, agent_s: float = 10.0) -> CheckContext:
         """To be looked at."""
         return CheckContext(
             home=Home(self.root / "state"),
@@ -67,6 +67,7 @@ class Machine:
             memory=lambda: self.memory,
             mounts=lambda: self.mounts,
             tool_s=tool_s,
+            agent_s=agent_s,
             settings=replace(settings or Settings(), slots=self.slots),
         )
 

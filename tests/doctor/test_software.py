@@ -53,6 +53,20 @@ def test_agents_are_for_information(machine: Machine) -> None:
     assert found.state is State.UNKNOWN and "codex: on PATH" in found.seen
 
 
+def test_an_agent_that_does_not_answer_is_not_called_broken(machine: Machine) -> None:
+    machine.program("claude", "echo 2.1.999")
+    machine.program("codex", "while :; do :; done")
+    machine.program("qwen", "exit 1")
+    found = software.agents(machine.place(agent_s=0.2))
+    assert found.state is State.UNKNOWN and "codex did not answer in 0.2 s" in found.seen and "qwen: on PATH, but --version fails" in found.seen
+    assert "codex: on PATH" not in found.seen and "codex" not in found.seen.partition("not on PATH")[2]
+
+
+def test_an_agent_has_a_limit_of_its_own(machine: Machine) -> None:
+    machine.program("claude", "echo 2.1.999")
+    assert software.agents(machine.place(tool_s=0.0)).seen.startswith("claude 2.1.999")
+
+
 def test_a_kind_that_cannot_be_read_is_named(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NIGHTCREW_CONFIG", str(tmp_path / "config.toml"))
     (tmp_path / "kinds").mkdir()
