@@ -52,11 +52,17 @@ class Evening:
     predicted: Predicted | None
     """None: the supervisor did not say how many agents the machine carries."""
 
+    @property
+    def slots(self) -> int:
+        """Return how many agents live at once, the same figure for each check: as predicted, else as the terms and the settings say."""
+        if self.predicted is not None:
+            return self.predicted.slots
+        return min(self.terms.parallel or self.context.slots, self.context.slots)
+
 
 def look(evening: Evening) -> list[Checked]:
     """Every finding. Raises nothing that a check can raise."""
-    slots = evening.terms.parallel or evening.context.slots
-    context = replace(evening.context, settings=replace(evening.context.settings, slots=min(slots, evening.context.slots)))
+    context = replace(evening.context, settings=replace(evening.context.settings, slots=evening.slots))
     groups: dict[str, Mapping[str, Check]] = {
         "agents": {name: functools.partial(_kind, evening, kind) for name, kind in _kinds(evening.submission).items()},
         "credentials": _credentials(evening),
@@ -110,6 +116,8 @@ def _kind(evening: Evening, kind: Kind, context: CheckContext) -> Finding:
     if path is None:
         return fail(f"{kind.binary} is not on the PATH", "its tasks are refused", f"install {kind.binary}")
     said = software.asked(context, {"version": (path, "--version"), **({"login": (path, *kind.login)} if kind.login else {})})
+    if said["version"].is_late:
+        return unknown(said["version"].text, "the machine may only be busy", f"{kind.binary} --version")
     if said["version"].code != 0:
         return fail(
             f"{kind.binary} --version fails: {one_line(said['version'].text)[:100]}",

@@ -103,12 +103,16 @@ def _slots(tasks: Sequence[TaskSpec], machine: Mapping[str, Any], parallel: int)
     return (parallel, "parallel") if 0 < parallel < slots else (slots, by)
 
 
+_ALLOWS = {"cap": "the setting `slots` allows", "parallel": "--parallel allows", "cores": "the cores allow", "tokens": "the tokens allow"}
+
+
 # What a person reads --------------------------------------------------------------------------------------------------------------------
 
 
 def end(found: Predicted, terms: NightTerms) -> Finding:
     """The predicted end against the deadline."""
-    seen = f"{_times(found.forecast.end)} on {found.slots} slots; {_binding(found)}"
+    binds = "" if found.forecast.binding == found.slots_by else f", as many as {_ALLOWS.get(found.slots_by, f'{found.slots_by} allows')}"
+    seen = f"{_times(found.forecast.end)} on {found.slots} slots{binds}; {_binding(found)}"
     if not terms.until:
         return ok(f"{seen}; no deadline") if found.forecast.end.likely is not None else unknown(f"{seen}; no deadline", _why_unknown(found))
     return _judged(

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,22 @@ def checks(house: House, plan: str, *words: str, env: Mapping[str, str] | None =
     assert done.returncode in (0, 1), done.stderr
     shape = json.loads(done.stdout)
     return done.returncode, shape, {f"{one['group']}/{one['name']}": one for one in shape["checks"]}
+
+
+def test_a_night_has_one_number_of_slots_and_says_what_limits_it(house: House) -> None:
+    house.config.write_text('grace = "1s"\nsandbox = 0\nslots = 1000\n')
+    plan = house.plan('[[tasks]]\nid = "one"\ncommand = "true"\n[[tasks]]\nid = "two"\ncommand = "true"\nafter = ["one"]\n')
+    for words, limit in (((), "memory"), (("--parallel", "1"), "--parallel")):
+        _, shape, found = checks(house, plan, *words)
+        slots = shape["prediction"]["slots"]
+        assert found["machine/memory"]["seen"].endswith(f", {slots} slots")
+        assert f"on {slots} slots; {limit} binds" in found["prediction/end"]["seen"]
+
+
+def test_a_chain_that_binds_does_not_hide_what_limits_the_slots() -> None:
+    found = predicted([Expected("a", (), Span(1.0, 2.0, 3.0))], NightTerms())
+    chained = replace(found, forecast=replace(found.forecast, binding="chain"))
+    assert "on 1 slots, as many as memory allows; the longest chain" in preflight_fit.end(chained, NightTerms()).seen
 
 
 def test_gates_and_credentials_are_tried_out_where_agents_work(house: House, sim: Simulator) -> None:
