@@ -58,7 +58,11 @@ def test_an_agent_that_does_not_answer_is_not_called_broken(machine: Machine) ->
     machine.program("codex", "while :; do :; done")
     machine.program("qwen", "exit 1")
     found = software.agents(machine.place(agent_s=0.2))
-    assert found.state is State.UNKNOWN and "codex did not answer in 0.2 s" in found.seen and "qwen: on PATH, but --version fails" in found.seen
+    assert (
+        found.state is State.UNKNOWN
+        and "codex did not answer in 0.2 s" in found.seen
+        and "qwen: on PATH, but --version fails" in found.seen
+    )
     assert "codex: on PATH" not in found.seen and "codex" not in found.seen.partition("not on PATH")[2]
 
 

@@ -125,7 +125,11 @@ async def test_only_the_known_addresses_lead_to_the_upstream(gate: kit.Gate, sim
 async def test_a_get_may_say_that_its_body_is_empty(gate: kit.Gate, sim: Running, method: str, extra: str, code: int) -> None:
     gate.crew.agent()
     path = {"GET": "/v1/models", "HEAD": "/"}[method]
-    request = post(gate, path=path, body=b"", extra=extra).replace(b"POST", method.encode(), 1).replace(b"Content-Type: application/json\r\n", b"")
+    request = (
+        post(gate, path=path, body=b"", extra=extra)
+        .replace(b"POST", method.encode(), 1)
+        .replace(b"Content-Type: application/json\r\n", b"")
+    )
     answer = await raw.exchange(gate.port, request)
     assert status(answer) == code, answer
     sent = [name for one in sim.provider.stats.last for name, _ in one.headers if one.path.startswith(("/v1/models", "/?"))]
