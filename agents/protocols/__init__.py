@@ -4,6 +4,7 @@
     transcript(protocol, pieces)  who said and did what, piece by piece
     follow(protocol, before, more)  how the agent is while it runs
     tools(protocol, pieces)       which tools it called, and when, where its lines have times
+    Recorded.add(protocol, pieces)  its tokens, by the file in which its program keeps the session
 
 Nothing here raises, whatever the bytes are: a line that cannot be read is left out. What comes back was written by an agent; it is bounded,
 and it is for `one_line` before a person sees it. Names of protocols: `claude` (Claude Code's stream-json and json), `builtin`,
@@ -19,15 +20,18 @@ from agents.protocols import claude, codex, gemini, opencode, qwen
 from agents.protocols.lines import objects, text
 from agents.protocols.live import Live, after
 from agents.protocols.outcome import Entry, Outcome, Usage, What
+from agents.protocols.recorded import READERS, Recorded
 from agents.protocols.tool_calls import Clock, calls
 from supervisor.core.trace_facts import ToolCall
 
 __all__ = [
     "HEAD",
     "PROTOCOLS",
+    "READERS",
     "Entry",
     "Live",
     "Outcome",
+    "Recorded",
     "Usage",
     "What",
     "follow",

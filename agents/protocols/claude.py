@@ -92,7 +92,7 @@ def _hear_result(said: _Said, one: Object) -> None:
     if type(one.get("num_turns")) is int:
         said.steps = (said.steps or 0) + count(one, "num_turns")
     if inner(one, "usage"):
-        said.usage = (said.usage or Usage()) + _usage(inner(one, "usage"))
+        said.usage = (said.usage or Usage()) + usage_of(inner(one, "usage"))
 
 
 def _outcome(said: _Said, session: str) -> Outcome:
@@ -138,7 +138,7 @@ def _denial(denied: Object) -> str:
     return short(text(denied, "tool_name") or "a tool") + (f": {about}" if about else "")
 
 
-def _usage(said: Object) -> Usage:
+def usage_of(said: Object) -> Usage:
     names = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
     return Usage(*(count(said, name) for name in names))
 

@@ -26,7 +26,7 @@ def outcome(objects: Iterable[Object]) -> Outcome | None:
             case "turn.started":
                 end = error = ""
             case "turn.completed" | "turn.failed" as end:
-                usage = _usage(inner(one, "usage")) if inner(one, "usage") else usage
+                usage = usage_of(inner(one, "usage")) if inner(one, "usage") else usage
                 error = _told(inner(one, "error")) or error
             case "error":
                 error = _told(one)
@@ -63,7 +63,7 @@ def _own(objects: Iterable[Object]) -> Iterator[Object]:
             others -= 1
 
 
-def _usage(said: Object) -> Usage:
+def usage_of(said: Object) -> Usage:
     """Its `input_tokens` holds what was read from the cache and written to it."""
     read, written = count(said, "cached_input_tokens"), count(said, "cache_write_input_tokens")
     return Usage(max(0, count(said, "input_tokens") - read - written), count(said, "output_tokens"), read, written)

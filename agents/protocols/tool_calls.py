@@ -24,8 +24,8 @@ class Clock:
         """The same objects."""
         for one in objects:
             said = inner(inner(inner(one, "part"), "state"), "time")
-            printed = _seconds(one.get("timestamp"))
-            self.begin, self.end = _seconds(said.get("start")) or printed, _seconds(said.get("end")) or printed
+            printed = seconds(one.get("timestamp"))
+            self.begin, self.end = seconds(said.get("start")) or printed, seconds(said.get("end")) or printed
             yield one
 
 
@@ -44,7 +44,7 @@ def calls(clock: Clock, entries: Iterable[Entry]) -> Iterator[ToolCall]:
                 yield ToolCall(number, call.tool, at, max(at, clock.end), fine, entry.call, call.text)
 
 
-def _seconds(said: object) -> float:
+def seconds(said: object) -> float:
     """Of RFC 3339, or of milliseconds since 1970; 0.0 for anything else."""
     try:
         found = datetime.fromisoformat(said).timestamp() if isinstance(said, str) and said[-1:] in "Z0123456789" and "T" in said else 0.0

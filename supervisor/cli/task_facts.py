@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections.abc import Iterator
 
 from supervisor.core.deliveries import Delivery
-from supervisor.core.errors import one_line
+from supervisor.core.errors import NightcrewError, one_line
 from supervisor.faces import conflicts, model_usage, usage
 from supervisor.faces import status as text
 from supervisor.host.paths import Home
@@ -36,6 +37,7 @@ def lines(where: Home, db: sqlite3.Connection, view: queries.TaskView) -> Iterat
     if taken := model_usage.of([view.result]):
         yield f"  models    {model_usage.text(taken, text.age(taken['wait_s']))}"
     yield from (f"  note      {one_line(str(note))}" for note in (view.result or {}).get("notes", ()))
+    yield from (f"  past      {said}" for said in _past(where, db, view))
     for name, said in usage.facts(view):
         yield f"  {name:<9} {said}"
     yield from (f"  conflicts {said}" for said in conflicts.of_one(conflicts.known(where, view.project), view.id))
@@ -44,6 +46,20 @@ def lines(where: Home, db: sqlite3.Connection, view: queries.TaskView) -> Iterat
     yield from (f"  {said}" for said in _conversation(db, view))
     for delivery in sent(db, [view]):
         yield f"  text {delivery.id:<4} {text.sent(delivery)}"
+
+
+def _past(where: Home, db: sqlite3.Connection, view: queries.TaskView) -> Iterator[str]:
+    """What its agents took past the gateway, where its result does not say that yet, and which cap that has used up."""
+    if not where.gateway_account.exists():
+        return
+    from supervisor.daemon import model_usage as taken  # with the account, which the list of all does not need
+    from supervisor.ledger import rows
+
+    with contextlib.suppress(NightcrewError):
+        if not view.final and (tokens := taken.past_of(where, view.id)):
+            yield f"{tokens:,} tokens went past the gateway by its agent's own account; they count against its caps"
+        if why := taken.used_up(where, view.id, rows.launch(db, view.id).spec):
+            yield f"{why}; its next attempt, and texts for it, are refused"
 
 
 def sent(db: sqlite3.Connection, views: list[queries.TaskView]) -> list[Delivery]:

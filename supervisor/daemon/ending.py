@@ -21,13 +21,23 @@ from supervisor.core.sandbox import Tier
 from supervisor.core.snapshots import SnapshotSpec
 from supervisor.core.spec import Settings
 from supervisor.core.states import End
-from supervisor.daemon import attempt_account, candidate_measures, continuing, kind_protocol, launch_files, model_usage, spent_limits
+from supervisor.daemon import (
+    attempt_account,
+    candidate_measures,
+    continuing,
+    kind_protocol,
+    launch_files,
+    model_usage,
+    session_usage,
+    spent_limits,
+)
 from supervisor.daemon.agent_access import AgentAccess
 from supervisor.daemon.attempt_proof import proof
 from supervisor.daemon.cleaning import alive_inside
 from supervisor.daemon.environments import Environments, facts
 from supervisor.daemon.limits import LimitDesk
 from supervisor.daemon.observation import Key, Observer
+from supervisor.daemon.session_usage import Session
 from supervisor.host import files, foreign, processes, scratch
 from supervisor.host.clock import Clock
 from supervisor.host.failpoint import failpoint
@@ -213,8 +223,8 @@ class Ending:
         spent = model_usage.of_attempt(self._home, *key, expected=expected)
         said = kind_protocol.heard(of_task(launch.spec.kind), directory)
         fresh = row.epoch == 1 and not launch.spec.continue_from
-        if expected and said is not None and (past := kind_protocol.past(said, spent, first=fresh)):
-            uncounted = model_usage.charge_past(self._home, row, launch.spec, (*said.models, launch.spec.model)[0], past)
+        if expected and said is not None and kind_protocol.past(said, spent, first=fresh):
+            uncounted = session_usage.charge(self._home, row, launch, said, first=fresh)
             spent = model_usage.of_attempt(self._home, *key, expected=expected)
         stdout = b"" if said is not None else foreign.read_plain(directory / "stdout.log", TAIL, tail=True) or b""
         record = self._observer.record(key)
@@ -238,6 +248,15 @@ class Ending:
             gate=None if gate is None else gates.shape(gate, printed),
             measured=self._measured(launch, row.base_oid, left[0]),
         )
+
+    def count_session(self, row: AttemptRow, launch: LaunchRow, held: Held | None, session: Session | None = None) -> str:
+        """As `session_usage.count`, where the attempt can reach the gateway. Raises nothing; may be repeated."""
+        try:
+            if not self._access.reaches_gateway(row.task, row.epoch):
+                return ""
+            return session_usage.count(self._home, row, launch, held, session)
+        except NightcrewError as error:
+            return f"the tokens of its session are not known: {error.line()}"
 
     def _measured(self, launch: LaunchRow, base: str | None, work: result.Work) -> Mapping[str, Any] | None:
         if not launch.spec.candidate_of:

@@ -7,8 +7,9 @@ event; it decides nothing.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +19,18 @@ from agents.kinds import to_run
 from agents.tmux import Tmux
 from supervisor.core.asking import Question
 from supervisor.core.conversations import How, Origin
-from supervisor.core.errors import DiskFull, HostError, LedgerError, NightcrewError, NotFound, Refused, Tampered, ToolFailed, ToolHung
+from supervisor.core.errors import (
+    BudgetSpent,
+    DiskFull,
+    HostError,
+    LedgerError,
+    NightcrewError,
+    NotFound,
+    Refused,
+    Tampered,
+    ToolFailed,
+    ToolHung,
+)
 from supervisor.core.events import Event, Secured, TreeGone
 from supervisor.core.gates import GATE, Missed
 from supervisor.core.notes import LeaseRule
@@ -26,7 +38,7 @@ from supervisor.core.records import attempt_name
 from supervisor.core.recovery import AGAIN, SERVER_DIED
 from supervisor.core.result import NOT_SECURED, tampering
 from supervisor.core.states import End
-from supervisor.daemon import continuing, judges, limits
+from supervisor.daemon import continuing, judges, limits, model_usage
 from supervisor.daemon.attempt_proof import of_tools
 from supervisor.daemon.cleaning import Candidate, Cleaner, Cleaning, Decided
 from supervisor.daemon.ending import Ending
@@ -43,7 +55,7 @@ from supervisor.host.clock import Clock
 from supervisor.host.failpoint import failpoint
 from supervisor.host.paths import Home
 from supervisor.host.sandbox import agent_homes
-from supervisor.ledger import attempt_history, queries, rows
+from supervisor.ledger import attempt_history, conversations, queries, rows
 from supervisor.ledger.ledger import Ledger
 from supervisor.ledger.rows import AttemptRow, LaunchRow
 
@@ -126,6 +138,7 @@ class Jobs:
         row = self._ledger.launch_row(task)
         asking_tmux = False
         try:
+            await self._refuse_launch(task, epoch, row)
             row = await self._judging(row)
             source = await self._prepared_or_again(task, epoch, row)
             known: dict[str, str | int | None] = {**facts(source.made), "port": source.port}
@@ -149,11 +162,25 @@ class Jobs:
             await self.within(self.stoppers, self._ending.stop, task, epoch)
             # A refusal is about this task and will be the same next time, and so is a git that hung twice: it held the repository's lock
             # meanwhile. Anything else is the machine's doing and is re-run.
-            end = End.FAILED if isinstance(error, Refused | ToolHung) else End.LOST
+            end = End.FAILED if isinstance(error, BudgetSpent | Refused | ToolHung) else End.LOST
             self._tell(TreeGone(task, epoch, end, f"could not start: {error.line()}"))
             return
         if pane is not None:
             self._ledger.note(task, epoch, session_id=pane.session_id, pane_id=pane.pane_id, server_pid=pane.server_pid)
+
+    async def refuse_used_up(self, tasks: Iterable[str], what: str) -> None:
+        """Raise BudgetSpent, with the words `what`, where one of these tasks has used up a cap past the gateway. Unknown tasks pass."""
+        for task in tasks:
+            with contextlib.suppress(KeyError):
+                spec = self._ledger.launch_row(task).spec
+                await self.within(self.launchers, model_usage.refuse_used_up, self._home, task, spec, what)
+
+    async def _refuse_launch(self, task: str, epoch: int, row: LaunchRow) -> None:
+        """As `refuse_used_up`, for an attempt of which nothing is made yet, and for the task whose conversation it continues."""
+        before = self._ledger.attempt(task, epoch)
+        if before is None or not before.worktree:
+            origin = [conversations.in_full(self._ledger.db, row)] if row.spec.continue_from else []
+            await self.refuse_used_up([task, *origin], "its budget is spent")
 
     async def _judging(self, row: LaunchRow) -> LaunchRow:
         """With what it is to judge, of one that judges candidates."""
@@ -308,6 +335,9 @@ class Jobs:
     async def _secured(self, row: AttemptRow, launch: LaunchRow, end: End, cause: str) -> dict[str, Any]:
         ready = attempt_history.ready_since(self._ledger.db, row.task, row.created) or launch.created
         held = self._ledger.leases.around(row, launch.project, self.lease_rule)
+        talk = self._ledger.conversations.of(row.task, row.epoch)
+        if uncounted := await self.within(self.collectors, self._ending.count_session, row, launch, talk):
+            self.say(f"{attempt_name(row.task, row.epoch)}: {uncounted}")
         return dict(await self._patiently(self._ending.collect, row, launch, (end, cause), ready, held))
 
     async def _patiently(self, work: Callable[..., Any], *args: Any) -> Any:

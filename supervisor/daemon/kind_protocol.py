@@ -101,18 +101,18 @@ def structured(said: Outcome) -> Any:
 
 
 def past(said: Outcome, spent: Spent, *, first: bool) -> tuple[dict[str, int], float | None] | None:
-    """Return the tokens by kind, and the dollars where it says them, that an agent counted and the gateway never saw; None when there are
-    none. Where the gateway saw some, only far more than that counts, and of a `first` attempt alone: one that goes on with a conversation
-    may count what it took before."""
-    if said.usage is None or spent.input is None or spent.past:
+    """Return the tokens by kind, and the dollars where it says them, that an agent counted, that the gateway never saw and that were not
+    charged before; None when there are none. Where the gateway saw some, only far more than that counts, and of a `first` attempt alone:
+    one that goes on with a conversation may count what it took before."""
+    if said.usage is None or spent.input is None:
         return None
     own = {kind: getattr(said.usage, kind) for kind in _TOKENS}
     known = {kind: getattr(spent, kind) or 0 for kind in _TOKENS}
-    if not any(known.values()):
-        return (own, said.cost_usd or None) if any(own.values()) else None
-    if not first or spent.estimated or sum(own.values()) < 2 * sum(known.values()) + 1000:
+    seen = sum(known.values()) - spent.past
+    if seen > 0 and (not first or (spent.estimated and not spent.past) or sum(own.values()) < 2 * seen + 1000):
         return None
-    return {kind: max(0, own[kind] - known[kind]) for kind in _TOKENS}, None
+    left = {kind: max(0, own[kind] - known[kind]) for kind in _TOKENS}
+    return (left, (said.cost_usd or None) if left == own else None) if any(left.values()) else None
 
 
 def notes(said: Outcome, spent: Spent) -> tuple[str, ...]:

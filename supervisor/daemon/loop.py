@@ -62,6 +62,7 @@ from supervisor.daemon.pausing import Pausing, Terms
 from supervisor.daemon.publishing import Publishing
 from supervisor.daemon.quotas import QuotaDesk
 from supervisor.daemon.sending import Sending
+from supervisor.daemon.session_desk import SessionDesk
 from supervisor.daemon.shared_logins import LoginDesk
 from supervisor.daemon.submissions import Submissions
 from supervisor.daemon.wakeups import was_set
@@ -136,6 +137,7 @@ class Loop:
         self.watching = Watching(doors, self.jobs, clock, lambda event: self.events([event]), self.measuring.cpu_s)
         self.publishing = Publishing(doors, self.jobs, clock)
         self.logins = LoginDesk(doors, self.jobs, clock)
+        self.sessions = SessionDesk(doors, self.jobs, clock)
         self.evidence = AgentEvidence(doors.home, clock, self.asked.set)
         self.looked_at: dict[Key, LookedAt] = {}
         """The newest look at each agent that rests or asks, for `needs`."""
@@ -341,6 +343,7 @@ class Loop:
         self.streams.step(live)
         self.publishing.step(live)
         self.logins.step(live)
+        self.sessions.step(live)
         for key, what in seen.items():
             self._interpret(key, what)
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict
 
-from supervisor.core.errors import DiskFull, NightcrewError
+from supervisor.core.errors import BudgetSpent, DiskFull, NightcrewError
 from supervisor.core.gateway.types import Usage
 from supervisor.core.result import Spent
 from supervisor.core.spec import TaskSpec
@@ -44,6 +44,43 @@ def of_attempt(home: Home, task: str, epoch: int, *, expected: bool) -> Spent:
     return _spent(totals, first, spans, past) if expected or totals.requests or totals.under_way else Spent()
 
 
+def is_asking(home: Home, task: str, epoch: int) -> bool:
+    """Whether a request of the attempt is under way. Raises what reading the account raises."""
+    if not home.gateway_account.exists():
+        return False
+    with contextlib.closing(schema.connect_readonly(home.gateway_account)) as db:
+        return reading.of_attempt(db, task, epoch).under_way > 0
+
+
+def past_of(home: Home, task: str) -> int:
+    """Return the tokens that the agents of a task took past the gateway, by their own accounts. Raises what reading the account raises."""
+    with contextlib.closing(schema.connect_readonly(home.gateway_account)) as db:
+        return reading.past(db, task)
+
+
+def used_up(home: Home, task: str, spec: TaskSpec) -> str:
+    """Return why nothing of a task may start or go on: its agent went past the gateway, which can refuse it nothing, and has used up a
+    cap by its own account; else empty. Raises what reading the account raises."""
+    if not (spec.cost_max or spec.tokens_max) or not home.gateway_account.exists():
+        return ""
+    with contextlib.closing(schema.connect_readonly(home.gateway_account)) as db:
+        if not reading.past(db, task):
+            return ""
+        dollars, tokens = reading.counted_of(db, task), reading.of_task(db, task).tokens.uncached
+    if spec.tokens_max and tokens >= spec.tokens_max:
+        return f"tokens_max of the task {task} is {spec.tokens_max:,}: {tokens:,} are taken"
+    if spec.cost_max and dollars >= spec.cost_max:
+        return f"cost_max of the task {task} is ${spec.cost_max:.2f}: ${dollars:.2f} is spent"
+    return ""
+
+
+def refuse_used_up(home: Home, task: str, spec: TaskSpec, what: str) -> None:
+    """Raise BudgetSpent where `used_up` says why. `what`: the words of what is refused."""
+    if why := used_up(home, task, spec):
+        hint = f"nightcrew status {task}; a new task has a budget of its own"
+        raise BudgetSpent(what, on=task, why=f"{why}, past the gateway, by its agent's own account", kept="its work", hint=hint)
+
+
 def unserved(home: Home, task: str, epoch: int) -> str:
     """Why no provider served the last request of an attempt that has ended; empty when one did, or nobody knows."""
     if not home.gateway_account.exists():
@@ -62,11 +99,20 @@ def dollars(home: Home, task: str) -> float:
         return reading.counted_of(db, task) + reading.under_way_usd(db, task)
 
 
-def charge_past(home: Home, row: AttemptRow, spec: TaskSpec, model: str, took: tuple[Mapping[str, int], float | None]) -> str:
+def charge_past(home: Home, row: AttemptRow, spec: TaskSpec, model: str, took: tuple[Mapping[str, int], float | None], after: int) -> str:
     """Have the gateway count what an attempt took past it, `took` as `kind_protocol.past` gives it, against every cap; empty, or why it
-    could not. May be repeated."""
+    could not. `after`: the tokens of this attempt that were charged so before; where that is no longer so, nothing is charged. May be
+    repeated."""
     tokens, cost = took
-    body = {"task": row.task, "epoch": row.epoch, "class": str(spec.task_class), "model": model, "tokens": dict(tokens), "cost_usd": cost}
+    body: dict[str, object] = {
+        "task": row.task,
+        "epoch": row.epoch,
+        "class": str(spec.task_class),
+        "model": model,
+        "tokens": dict(tokens),
+        "cost_usd": cost,
+    }
+    body["after"] = after
     try:
         status_client.fetch(home, status_client.PAST, post=True, body=body)
     except NightcrewError as error:

@@ -127,7 +127,7 @@ class StatusRoutes:
         return _json({"told": True})
 
     async def _charged(self, request: web.BaseRequest) -> web.Response:
-        """Charge an attempt once for what it took past us, and tell its caps."""
+        """Charge an attempt for what it took past us since it had taken `after` tokens so, once, and tell its caps."""
         said, context = json.loads(await request.read()), self._context
         usage = Usage(**said["tokens"])
         cost = context.prices.cost(said["model"], usage) if said["cost_usd"] is None else said["cost_usd"]
@@ -147,7 +147,7 @@ class StatusRoutes:
             bound_usd=cost,
             body_key=rows.PAST,
         )
-        charged = await context.account.past(row, cost)
+        charged = await context.account.past(row, cost, said.get("after", 0))
         if charged:
             context.admission.traffic.crew.past(row.agent, cost or 0.0, usage.uncached, context.clock.monotonic())
         return _json({"charged": charged})

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
-from agents.protocols import Outcome, Usage
+from agents.protocols import Outcome, Recorded, Usage
 from supervisor.core.gateway import client_env
 from supervisor.core.result import Spent
 from supervisor.daemon import kind_protocol
 from supervisor.gateway import status_client
 from tests.daemon.models_kit import Models
 from tests.gateway.kit import know_prices
+from tests.support import wait_until
 
 SAYS = """
 import json
@@ -57,7 +61,9 @@ def test_tokens_that_went_past_the_gateway_are_counted_once_against_every_cap(mo
         (Usage(101, 10), Spent(100, 10, 0, 0, 0), True, None),
         (Usage(), Spent(0, 0, 0, 0, 0), True, None),
         (Usage(100, 10), Spent(), True, None),
-        (Usage(100, 10), Spent(0, 0, 0, 0, 0, past=110), True, None),
+        (Usage(100, 10), Spent(100, 10, 0, 0, 1, past=110), True, None),
+        (Usage(150, 10), Spent(100, 10, 0, 0, 1, past=110), True, ({"input": 50, "output": 0, "cache_read": 0, "cache_write": 0}, None)),
+        (Usage(150, 10), Spent(120, 10, 0, 0, 1, past=110), True, None),
         (None, Spent(0, 0, 0, 0, 0), True, None),
     ],
 )
@@ -86,3 +92,101 @@ def test_a_proxy_that_is_passed_on_gets_nothing_of_the_gateways(models: Models) 
 )
 def test_the_gateway_is_reached_by_no_proxy(environ: dict[str, str], names: str) -> None:
     assert client_env.past_proxies(environ) == {"NO_PROXY": names, "no_proxy": names}
+
+
+SITS = """
+import datetime, json, os, sys, time
+def took(name, tokens):
+    usage = {"input_tokens": tokens, "output_tokens": 10, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 0}
+    message = {"id": name, "model": "claude-opus-4-8", "usage": usage}
+    at = datetime.datetime.now(datetime.timezone.utc).isoformat().replace("+00:00", "Z")
+    return json.dumps({"type": "assistant", "timestamp": at, "message": message}) + "\\n"
+session, room = sys.argv[1:3]
+record = os.path.join(room, session + ".jsonl")
+with open(record, "a") as file:
+    old = json.loads(took("before", 999999999))
+    file.write(json.dumps(old | {"timestamp": "2020-01-01T00:00:00Z"}) + "\\n" + 2 * took("first", 1000))
+for name in ("more", "leave"):
+    while not os.path.exists(os.path.join(room, name)):
+        time.sleep(0.02)
+    if name == "more":
+        with open(record, "a") as file:
+            file.write(took("second", 20000))
+        open(os.path.join(room, "written"), "w").close()
+"""
+
+
+def test_a_session_of_codex_counts_what_it_took_since_its_attempt_began() -> None:
+    def line(at: str, tokens: int) -> bytes:
+        total = {"input_tokens": tokens, "cached_input_tokens": 30, "cache_write_input_tokens": 4, "output_tokens": 5}
+        payload = {"type": "token_count", "info": {"total_token_usage": total, "last_token_usage": {"input_tokens": 9}}}
+        return json.dumps({"timestamp": at, "type": "event_msg", "payload": payload}).encode() + b"\n"
+
+    context = {"timestamp": "2026-11-28T00:00:01Z", "type": "turn_context", "payload": {"model": "gpt-6"}}
+    recorded = Recorded(datetime(2026, 11, 28, tzinfo=UTC).timestamp())
+    recorded.add("codex", [line("2026-11-27T00:00:00.1Z", 100), json.dumps(context).encode() + b"\n", line("2026-11-28T00:00:02Z", 1100)])
+    assert recorded.outcome() == Outcome(usage=Usage(input=1000), models=("gpt-6",))
+
+
+@pytest.fixture
+def sitting(models: Models) -> Iterator[Path]:
+    """A running supervisor with the kind `sits`, whose agent owns its pane and keeps its session in the directory that is given."""
+    house = models.house
+    room = house.config.parent / "room"
+    room.mkdir(parents=True)
+    kind = house.config.parent / "kinds" / "sits.toml"
+    kind.parent.mkdir(parents=True)
+    words = json.dumps(["-S", "-c", SITS, "{session}", str(room), "{conversation}", "{prompt}"])
+    kept = json.dumps(["$ROOM/{session}.jsonl"])
+    kind.write_text(
+        f"description = 'sits'\nbinary = {json.dumps(sys.executable)}\nprotocol = 'claude'\ninteractive = {words}\nheadless = {words}\n"
+        f"transcript = {kept}\nresume = ['{{session}}']\nfork = ['{{new_session}}']\n[env]\nROOM = {json.dumps(str(room))}\n"
+    )
+    models.settings("[gateway]\ncost_per_night = 100\n")
+    know_prices(house.home)
+    models.start()
+    yield room
+    (room / "more").touch()
+    (room / "leave").touch()
+
+
+def caps_of(models: Models) -> float:
+    """US dollars that the night has by the gateway."""
+    return float(status_client.ask(models.house.home, status_client.STATUS)["caps"]["night_usd"])
+
+
+def test_a_session_that_goes_past_the_gateway_is_counted_while_it_lives(models: Models, sitting: Path) -> None:
+    house = models.house
+    task = '[[tasks]]\nid = "a"\nkind = "sits"\ninteractive = true\nprompt = "x"\ntokens_max = 5000\n'
+    house.ok("run", "-d", house.plan(f'{task}params = {{ ROOM = "{sitting}" }}\n'))
+    wait_until(lambda: caps_of(models) > 0, "the first answer to be counted")
+    first = caps_of(models)
+    shown = house.ok("status", "a")
+    assert "1,010 tokens went past the gateway" in shown
+    (sitting / "more").touch()
+    wait_until(lambda: (sitting / "written").exists(), "the second answer")
+    refused = house.run("send", "a", "go on")
+    assert refused.returncode == 7 and "tokens_max of the task" in refused.stderr and "21,020 are taken" in refused.stderr
+    assert caps_of(models) > first
+    assert "tokens_max of the task" in house.ok("status", "a") and "21,020 are taken" in house.ok("status", "a")
+    (sitting / "leave").touch()
+    house.ok("wait", "a")
+    judged = house.task("a").result or {}
+    assert judged["tokens"] == {"input": 21000, "output": 20, "cache_read": 0, "cache_write": 0, "estimated": 2}
+    retried = house.run("retry", "a")
+    assert retried.returncode == 7 and "21,020 are taken" in retried.stderr and house.task("a").epoch == 1
+
+
+def test_a_session_is_counted_at_its_end_and_the_next_attempt_is_refused(models: Models, sitting: Path) -> None:
+    house = models.house
+    (sitting / "more").touch()
+    (sitting / "leave").touch()
+    task = '[[tasks]]\nid = "a"\nkind = "sits"\ninteractive = true\nprompt = "x"\ncost_max = 0.01\nretries = 0\n'
+    goes_on = '[[tasks]]\nid = "b"\nkind = "sits"\nprompt = "x"\ncontinue_from = "a"\nretries = 0\n'
+    house.run("run", house.plan(f'{task}params = {{ ROOM = "{sitting}" }}\n{goes_on}'))
+    judged = house.task("a").result or {}
+    assert judged["notes"] == ["its model calls went past the gateway: 21,020 tokens by its own account, which count against its caps"]
+    assert house.run("retry", "a").returncode == 7
+    asked = house.run("ask", "a", "why?")
+    assert asked.returncode == 7 and "cost_max of the task" in asked.stderr
+    assert house.state("b") == "failed" and "its budget is spent" in house.ok("status", "b")

@@ -13,7 +13,9 @@ from supervisor.daemon.loop import Loop
 
 async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
     """`tasks`: full ids. Returns every task that waits again. Refused when one has not ended, comes after one that cannot be done, or
-    has a named environment that is open or that another of them has."""
+    has a named environment that is open or that another of them has;
+    BudgetSpent when one has used up a cap past the gateway."""
+    await loop.jobs.refuse_used_up(map(str, args["tasks"]), "cannot retry")
     asked = choosing.to_retry(loop.ledger, list(dict.fromkeys(str(name) for name in args["tasks"])))
     loop.ledger.refuse_leaving(asked)
     now = loop.clock.monotonic()

@@ -11,17 +11,21 @@ from supervisor.core.pull_requests import Given
 from supervisor.core.states import FINAL
 from supervisor.daemon import inboxes
 from supervisor.daemon.loop import Loop
+from supervisor.daemon.sending import typable
 
 
 async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
     """`tasks`: full ids; `text`: as it will be typed; `now`: keep nothing for later; `some`: leave out those that cannot be typed into;
     `comments`: numbers of the comments to the one task's result that the text holds; `remarks`: `pull` and `keys` of what came back from a
     pull request.
-    Returns what became of each. Raises Refused, and keeps nothing, when one of them has no terminal or has ended.
+    Returns what became of each. Raises Refused, and keeps nothing, when one of them has no terminal or has ended, and
+    BudgetSpent when one has used up a cap past the gateway.
     """
     if not loop.ready:
         raise NotRunning("the supervisor is still recovering", kept="everything", hint="try again")
     names = list(dict.fromkeys(str(name) for name in args["tasks"]))
+    await loop.sessions.fresh([key for name in names if (key := typable(loop.crew, name)) is not None])
+    await loop.jobs.refuse_used_up(names, "cannot send to")
     never = {name: why for name in names if (why := _why_never(loop, name, args))}
     wanted = [name for name in names if name not in never]
     if never and (not args["some"] or not wanted):

@@ -38,6 +38,8 @@ async def handle(loop: Loop, args: dict[str, Any], settle: Settle | None = None)
     spec = RunSpec(title=str(run["title"]), base=str(run["base"]), tasks=tasks)
     night = NightOrder.from_shape(args["night"]) if args.get("night") else None
     submission = Submission(**{**args, "spec": spec, "night": night})
+    if not loop.ledger.key_is_known(str(args["key"])):
+        await loop.jobs.refuse_used_up([task.continue_from for task in tasks if task.continue_from], "cannot continue")
     _refuse_large_groups(spec, min(loop.settings.slots, (night and night.terms.parallel) or loop.settings.slots))
     _refuse_unknown(loop, submission)
     _refuse_when_full(loop, len(tasks), str(args["key"]))

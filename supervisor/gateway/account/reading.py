@@ -257,11 +257,12 @@ def of_attempt(db: sqlite3.Connection, agent: str, epoch: int) -> Totals:
     return _totals(db, "agent = ? AND epoch = ?", (agent, epoch)).get(agent, Totals())
 
 
-def past(db: sqlite3.Connection, agent: str, epoch: int) -> int:
-    """Return the tokens of all kinds that an attempt took past the gateway, by its own account."""
+def past(db: sqlite3.Connection, agent: str, epoch: int | None = None) -> int:
+    """Return the tokens of all kinds that an attempt took past the gateway, by its own account; without `epoch` all attempts of a task."""
     if not any(row["name"] == "body_key" for row in db.execute("PRAGMA table_info(request)")):
         return 0  # a schema before 2
-    sql = "SELECT total(input + output + cache_read + cache_write) FROM request WHERE agent = ? AND epoch = ? AND body_key = ?"
+    sql = """SELECT total(input + output + cache_read + cache_write) FROM request
+             WHERE agent = ? AND epoch = coalesce(?, epoch) AND body_key = ?"""
     return int(db.execute(sql, (agent, epoch, PAST)).fetchone()[0])
 
 

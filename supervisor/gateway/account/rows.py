@@ -15,7 +15,7 @@ CRASHED = "crashed"
 BATCH = "batch:"
 """How the `body_key` of a batch's row begins: it took nothing of a limit a minute."""
 PAST, ELSEWHERE = f"{BATCH}past", "past the gateway"
-"""`body_key` of what an attempt took past the gateway by its own account, one row an attempt; and its upstream, account and flag."""
+"""`body_key` of what an attempt took past the gateway by its own account, a row for each charge; and its upstream, account and flag."""
 NEVER_SENT = "never sent"
 """End of a sending whose client left before the first byte went out."""
 

@@ -101,14 +101,14 @@ class Account:
             raise
         return row_id
 
-    async def past(self, row: OpenRow, cost_usd: float | None) -> bool:
-        """Charge what an attempt says that it took past the gateway (`row.bound`); whether it was not charged already. Raises DiskFull,
-        LedgerError."""
+    async def past(self, row: OpenRow, cost_usd: float | None, after: int) -> bool:
+        """Charge what an attempt says that it took past the gateway (`row.bound`) beyond the `after` tokens that it was charged so; whether
+        that is what it was charged. Raises DiskFull, LedgerError."""
         row_id = next(self._ids)
-        if not await self.written(_PAST, (*_open_values(row_id, row), row.agent, row.epoch, PAST)):
+        if not await self.written(_PAST, (*_open_values(row_id, row), row.agent, row.epoch, PAST, after)):
             return False
-        self._open[row_id] = row
-        self.settle(row_id, SettledRow(End.SERVED, row.bound, cost_usd=cost_usd, estimated=True, flags=(ELSEWHERE,)))
+        ended = SettledRow(End.SERVED, row.bound, cost_usd=cost_usd, estimated=True, flags=(ELSEWHERE,))
+        await self.written(_SETTLE, _settled_values(row_id, ended))  # who charged it looks at the sums next
         return True
 
     def settle(self, row_id: int, row: SettledRow) -> None:
@@ -264,7 +264,8 @@ OPEN_COLUMNS = (
 )
 _SEEN_COLUMNS = "seen_input, seen_output, seen_cache_read, seen_cache_write, seen_cache_write_1h"
 _PAST = f"""INSERT INTO request ({OPEN_COLUMNS}) SELECT {", ".join("?" * 26)}
-    WHERE NOT EXISTS (SELECT 1 FROM request WHERE agent = ? AND epoch = ? AND body_key = ?)"""  # noqa: S608 - our own column names
+    WHERE (SELECT total(bound_input + bound_output + bound_cache_read + bound_cache_write) FROM request
+           WHERE agent = ? AND epoch = ? AND body_key = ?) = ?"""  # noqa: S608 - our own column names
 _OPEN = f"INSERT INTO request ({OPEN_COLUMNS}) VALUES ({', '.join('?' * 26)})"  # noqa: S608 - our own column names
 _SETTLE = """
     UPDATE request SET end = ?, status = ?, input = ?, output = ?, cache_read = ?, cache_write = ?, cache_write_1h = ?, estimated = ?,

@@ -48,11 +48,11 @@ def read_plain(path: Path, limit: int, *, tail: bool = False) -> bytes | None:
         raise ToolFailed("cannot read", on=str(path), why=error.strerror or str(error)) from error
 
 
-def read_on(path: Path, begin: int, limit: int) -> tuple[bytes, float] | None:
+def read_on(path: Path, begin: int, limit: int, below: Path | None = None) -> tuple[bytes, float] | None:
     """At most `limit` bytes from `begin` on, and when the file was last written (wall-clock seconds); None when no regular file is there,
-    or it has no more than that. Raises ToolFailed."""
+    or it has no more than that. `below`: as for `open_plain`. Raises ToolFailed."""
     try:
-        with open_plain(path) as file:
+        with open_plain(path, below) as file:
             found = os.fstat(file.fileno())
             if found.st_size <= begin:
                 return None
