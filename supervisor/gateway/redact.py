@@ -6,13 +6,12 @@ URL-quoted form. So half a key, or a key between other text, in a URL or in Basi
 
 from __future__ import annotations
 
-import base64
 import functools
 import re
 from collections.abc import Iterator
 from urllib.parse import quote
 
-from supervisor.gateway.wire.scrub import SECRET_LEAST, mask
+from supervisor.gateway.wire.scrub import SECRET_LEAST, in_base64, mask
 
 _GRAM = 10
 """Characters of a fragment: fewer would find `sk-ant-` in a sentence about keys, more would let more of a split key through."""
@@ -100,11 +99,7 @@ def _forms(secret: str) -> Iterator[str]:
     yield quote(secret, safe="")
     yield _NO_LETTER.sub(lambda mark: f"%{ord(mark[0]):02X}", secret)
     yield _NO_LETTER.sub(lambda mark: f"\\u{ord(mark[0]):04x}", secret)
-    for before in range(3):  # base64 of a text that holds it depends on how many bytes stand before it, modulo 3
-        text = base64.b64encode(bytes(before) + data).decode().rstrip("=")
-        inner = text[-(-before * 4 // 3) : -1]
-        yield inner
-        yield inner.translate({ord("+"): "-", ord("/"): "_"})
+    yield from (form.decode() for form in in_base64(data))
 
 
 def _shown(found: re.Match[str]) -> str:

@@ -11,6 +11,7 @@ import asyncio
 import errno
 import functools
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Self
@@ -33,6 +34,8 @@ _BUFFER = 2**14
 """Bytes of an answer that are read ahead: at twice this, or at 1,024 chunks of its framing, reading and parsing pause."""
 _PIECE_MAX = 2**14
 """Bytes of an answer that are passed on at once. 16 KiB of events of 22 bytes take about a millisecond (measured)."""
+_NO_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1f]")
+"""What stands in no JSON and in no server-sent event, and among the first bytes of anything compressed."""
 _PAUSE_S = 0.002
 """Between two full pieces of all answers together. So floods take at most about half of the loop's time, however many they are, and all
 answers that are larger than a piece pass at up to 8 MB/s; a stream of a model is a thousandth of that."""
@@ -105,6 +108,9 @@ class Reply:
         self.unreadable = ""
         """Why its body cannot be decoded; it then reads as empty."""
         self._decoder: wire.Decoder | None = None
+        coded = ",".join(head.headers.getall("Transfer-Encoding", ())).lower().replace(" ", "")
+        if coded not in ("", "chunked", "identity"):
+            self.unreadable = f"cannot be read here: {coded[:60]!r} on its way"
         if encodings := head.headers.getall("Content-Encoding", ()):
             try:
                 self._decoder = wire.decoder(",".join(encodings), _PIECE_MAX)
@@ -134,6 +140,8 @@ class Reply:
     async def chunk(self) -> bytes:
         """The next piece as it came; empty at the end. Raises Cut."""
         while came := await self._piece():
+            if _NO_TEXT.search(came):
+                raise Cut("it is no text, as one that is compressed and does not say so")
             if self.is_whole:
                 return self._filter.feed(came) + self._filter.finish()
             if passed := self._filter.feed(came):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import functools
+import html.entities
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from multidict import CIMultiDict
 
@@ -25,31 +27,47 @@ def mask(length: int) -> str:
 
 
 class _Forms:
-    """One key as it may stand in an answer: plain, or any of its characters as `\\uXXXX`, `%XX` or `\\/`, also escaped once more."""
+    """One key as it may stand in an answer: plain, in base64, or any of its characters as `\\uXXXX`, `\\u{X}`, `\\xXX`, `\\OOO`, `%XX`,
+    `\\/` or an entity of HTML, also escaped once more."""
 
     def __init__(self, key: bytes) -> None:
         steps = [_step(byte) for byte in key]
         self._whole = re.compile(b"".join(steps))
         self._steps = [re.compile(step) for step in steps]
-        self._first = re.compile(b"[%s%%\\\\]" % re.escape(key[:1]))
-        self._has_slash = b"/" in key
+        self._first = re.compile(b"[%s%%&\\\\]" % re.escape(key[:1]))
+        self._marks = [*_MARKS, *((b"\\/",) if b"/" in key else ()), *(name for byte in set(key) for name in _ENTITIES.get(byte, ()))]
+        self._encoded = tuple(dict.fromkeys(in_base64(key)))
         self.longest = _STEP_MAX * len(key)
 
     def may_be_in(self, text: bytes) -> bool:
-        """Tell quickly whether `text` can hold an escaped key."""
-        return b"%" in text or b"\\u00" in text or (self._has_slash and b"\\/" in text)
+        """Tell quickly whether `text` can hold an escaped or encoded key."""
+        if (b"%" in text or b"\\" in text or b"&" in text) and any(mark in text for mark in self._marks):
+            return True
+        return any(map(text.__contains__, self._encoded))
 
     def without(self, text: bytes) -> bytes:
         """Mask each key in `text`; the same object if there is none."""
         cleaned, count = self._whole.subn(lambda found: mask(len(found[0])).encode(), text)
+        for form in self._encoded:
+            if form in cleaned:
+                cleaned, count = cleaned.replace(form, mask(len(form)).encode()), 1
         return cleaned if count else text
 
     def begun(self, text: bytes) -> int:
         """Return where a key may have begun that the end of `text` cuts; the length of `text` for nowhere."""
         for found in self._first.finditer(text, max(0, len(text) - self.longest)):
             if self._is_begun(text, found.start()):
-                return found.start()
-        return len(text)
+                return min(found.start(), self._begun_encoded(text))
+        return self._begun_encoded(text)
+
+    def _begun_encoded(self, text: bytes) -> int:
+        begun = len(text)
+        for form in self._encoded:
+            at = text.find(form[:1], max(0, len(text) - len(form) + 1))
+            while at >= 0 and not form.startswith(text[at:]):
+                at = text.find(form[:1], at + 1)
+            begun = min(begun, at) if at >= 0 else begun
+        return begun
 
     def _is_begun(self, text: bytes, at: int) -> bool:
         for step in self._steps:
@@ -60,9 +78,24 @@ class _Forms:
         return False
 
 
-_STEP_MAX = 9
-"""Bytes of one character in its longest form: `\\\\\\\\u0073`, `%25252573`."""
-_CUT_ESCAPE = re.compile(rb"(?:\\{1,4}(?:u(?:0(?:0[0-9A-Fa-f]?)?)?)?|%[0-9A-Fa-f]{0,7})?")
+def in_base64(key: bytes) -> Iterator[bytes]:
+    """The part of each base64 text of `key` that does not depend on what stands around it: it may begin at any byte of three."""
+    for before in range(3):
+        text = base64.b64encode(bytes(before) + key).rstrip(b"=")
+        inner = text[-(-before * 4 // 3) : -1]
+        yield inner
+        yield inner.translate(_URL_SAFE)
+
+
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
+_ENTITIES: dict[int, list[bytes]] = {}
+for _name, _char in html.entities.html5.items():
+    if _name.endswith(";") and _char.isascii() and len(_char) == 1:
+        _ENTITIES.setdefault(ord(_char), []).append(f"&{_name}".encode())
+_MARKS = (b"%", b"\\u00", b"\\u{", b"\\x", b"\\0", b"\\1", b"&#", b"&amp;")
+_STEP_MAX = 20
+"""Bytes of one character in its longest form: `&amp;amp;#x0000073;`."""
+_CUT_ESCAPE = re.compile(rb"(?:\\{1,4}(?:u(?:\{?[0-9A-Fa-f]{0,6})|x[0-9A-Fa-f]?|[01][0-7]?)?|%[0-9A-Fa-f]{0,7}|&[#;A-Za-z0-9]{0,18})?")
 """What may be the beginning of an escaped character."""
 
 
@@ -70,7 +103,10 @@ def _step(byte: int) -> bytes:
     """The pattern of one byte of a key."""
     digits = b"".join(b"[%c%c]" % (digit, digit - 32) if digit > 57 else b"%c" % digit for digit in b"%02x" % byte)
     slash = rb"|\\{1,4}/" if byte == ord("/") else b""
-    return rb"(?:%s|%%(?:25){0,3}%s|\\{1,4}u00%s%s)" % (re.escape(bytes([byte])), digits, digits, slash)
+    escaped = rb"\\{1,4}(?:u00%s|x%s|u\{0{0,4}%s\}|%03o)" % (digits, digits, digits, byte)
+    named = b"".join(b"|" + name[1:-1] for name in _ENTITIES.get(byte, ()))
+    entity = rb"&(?:amp;){0,2}(?:#0{0,4}%d|#[xX]0{0,4}%s%s);" % (byte, digits, named)
+    return rb"(?:%s|%%(?:25){0,3}%s|%s|%s%s)" % (re.escape(bytes([byte])), digits, escaped, entity, slash)
 
 
 @functools.lru_cache(maxsize=64)
@@ -78,8 +114,88 @@ def _forms(key: bytes) -> _Forms:
     return _Forms(key)
 
 
+class _Fragments:
+    """Finds a key that several texts of JSON hold one after another, as the deltas of a stream do.
+
+    A fragment ends a text, and the next text begins with what follows it in the key. Whole events are not kept back, so the first
+    `least` - 1 characters pass; every fragment with which `least` or more are known is masked. A fragment of less than `_FRAGMENT`
+    characters is only seen at the key's end: every other word ends with the first letter of a key.
+    """
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+        self._least = min(SECRET_LEAST, len(key) // 2)
+        begins = b"".join(re.escape(bytes([byte])) for byte in sorted(set(key)))
+        self._closing = re.compile(b'%s[%s]*"' % (re.escape(key[:_FRAGMENT]), begins)) if key else _NOTHING
+        """Finds the quotes behind which the key may go on, and more: much is checked at once."""
+        self._opening = tuple((size, b'"' + key[size : size + _FRAGMENT]) for size in range(1, _FRAGMENT))
+        """What follows a first fragment that was too short to be seen, by its size."""
+        self._ends: dict[int, list[int]] = {}
+        for size in range(len(key) - 1, _FRAGMENT - 1, -1):
+            self._ends.setdefault(key[size - 1], []).append(size)
+        self._known: dict[int, int] = {}
+        """Characters of the key that a text ended with, and the number of the line after which that counts no more."""
+        self._lines = 0
+
+    def begun(self, text: bytes) -> int:
+        """Return where the end of `text` cuts what may be a fragment; the length of `text` for nowhere."""
+        quote = text.rfind(b'"', max(0, len(text) - len(self._key) - 1))
+        rest = text[quote + 1 :]
+        if quote >= 0 and any(self._key.startswith(rest, size) for size in (*self._known, *range(1, _FRAGMENT))):
+            return quote
+        return len(text)
+
+    def without(self, text: bytes, end: int) -> bytes:
+        """Return `text[:end]` with its fragments masked; the same object if `text` ends there and has none. The rest comes again, as the
+        beginning of the next text."""
+        if not self._known and self._key[:_FRAGMENT] not in text and self._opening[0][1] not in text and self._opening[1][1] not in text:
+            return text if end == len(text) else text[:end]
+        masked, at, line = bytearray(text), 0, self._lines
+        while (quote := self._next(text, at, end)) >= 0:
+            line += text.count(b"\n", at, quote)
+            found = [(quote - size, quote, size) for size in self._ended(text, quote)]
+            for begin, until, size in [*found, *(self._continued(text, quote, line) if quote < end else ())]:
+                if size >= self._least:
+                    masked[begin:until] = mask(until - begin).encode()
+                if size < len(self._key):
+                    self._known[size] = line + _FRAGMENT_LINES
+            at = quote + 1
+        self._lines = line + text.count(b"\n", at, end)
+        self._known = {size: last for size, last in self._known.items() if last >= self._lines}
+        return bytes(masked[:end]) if end < len(text) or masked != text else text
+
+    def _next(self, text: bytes, at: int, end: int) -> int:
+        """Return where the next quote stands, from `at` to `end`, before or behind which a fragment may be; -1 for nowhere."""
+        closing = self._closing.search(text, at)
+        places = [closing.end() - 1 if closing is not None else -1]
+        places += [text.find(b'"' + self._key[size : size + _FRAGMENT], at) for size in self._known]
+        places += [text.find(mark, at) for _, mark in self._opening]
+        return min((place for place in places if 0 <= place <= end), default=-1)
+
+    def _continued(self, text: bytes, at: int, line: int) -> Iterator[tuple[int, int, int]]:
+        """The fragments (begin, end, characters known with it) in the text that the quote at `at` opens."""
+        begun = [(size, line) for size, mark in self._opening if text.startswith(mark, at)]
+        for known, last in [*self._known.items(), *begun]:
+            rest, size = self._key[known:], 0
+            while last >= line and size < len(rest) and text[at + 1 + size : at + 2 + size] == rest[size : size + 1]:
+                size += 1
+            if size == len(rest) or (size and text[at + 1 + size : at + 2 + size] == b'"'):
+                yield at + 1, at + 1 + size, known + size
+
+    def _ended(self, text: bytes, at: int) -> Iterator[int]:
+        """How many characters of the key's beginning end at the quote at `at`."""
+        sizes = self._ends.get(text[at - 1], ()) if at else ()
+        return (size for size in sizes if text.endswith(self._key[:size], max(0, at - size), at))
+
+
+_FRAGMENT = 3
+_NOTHING = re.compile(b"(?!)")
+_FRAGMENT_LINES = 12
+"""Lines between two fragments: an event has three, and a ping may stand between."""
+
+
 class KeyFilter:
-    """Takes one key, plain or escaped, out of the bytes of an answer while they pass, also where it is split over several pieces.
+    """Takes one key, plain, escaped or encoded, out of the bytes of an answer while they pass, also where it is split over several pieces.
 
     The end of a piece that could be the key's beginning is kept until the next piece tells. A server-sent event ends with a line break,
     which is in no key, so no whole event is ever kept back.
@@ -89,6 +205,7 @@ class KeyFilter:
         """A key of less than `SECRET_LEAST` characters is not looked for."""
         self._key = key.encode("utf-8", "surrogateescape") if len(key) >= SECRET_LEAST else b""
         self._forms = _forms(self._key)
+        self._fragments = _Fragments(self._key)
         self._held = b""
 
     def feed(self, piece: bytes) -> bytes:
@@ -100,13 +217,11 @@ class KeyFilter:
             self._held = b""
         if self._key in piece or self._forms.may_be_in(piece):
             piece = self._forms.without(piece)
-        if piece.endswith(b"\n"):
-            return piece
-        begun = self._forms.begun(piece)
-        if begun < len(piece):
+        begun = len(piece)
+        if not piece.endswith(b"\n"):
+            begun = min(self._forms.begun(piece), self._fragments.begun(piece))
             self._held = piece[begun:]
-            piece = piece[:begun]
-        return piece
+        return self._fragments.without(piece, begun)
 
     def finish(self) -> bytes:
         """What was kept back: the answer has ended, and it was no key."""

@@ -204,6 +204,26 @@ async def test_a_compressed_answer_that_is_not_whole_or_not_compressed_is_cut(tm
     assert kit.rows(gate.home)[0]["end"] in ("cut", "refused")
 
 
+@pytest.mark.parametrize("encode", [gzip.compress, deflated, bare_deflated])
+@pytest.mark.parametrize("path", ["/v1/messages", COUNT])
+async def test_an_answer_that_is_compressed_and_does_not_say_so_is_not_passed_on(
+    tmp_path: Path, encode: Callable[[bytes], bytes], path: str
+) -> None:
+    sent = encode(SERVED.replace(b"{", b'{"key": "' + KEY + b'", ', 1))
+    for answers in ((raw.whole(200, sent),), (raw.STREAM, raw.chunk(sent), raw.LAST)):
+        answer, gate = await answered(tmp_path / str(len(answers)), *answers, path=path)
+        assert answer.cut or sent[:20] not in answer.body
+        assert path == COUNT or kit.rows(gate.home)[0]["end"] in ("cut", "refused")
+
+
+@pytest.mark.parametrize("coded", ["gzip, chunked", "gzip,chunked", "deflate , Chunked"])
+async def test_an_answer_that_is_compressed_on_its_way_is_not_passed_on(tmp_path: Path, coded: str) -> None:
+    head = raw.STREAM.replace(b"chunked", coded.encode())
+    answer, gate = await answered(tmp_path, head, raw.chunk(gzip.compress(SERVED.replace(b"{", b'{"key": "' + KEY + b'", ', 1))), raw.LAST)
+    assert answer.status == 502 and "on its way" in answer.json["error"]["message"]
+    assert kit.rows(gate.home)[0]["end"] == "cut"
+
+
 @pytest.mark.parametrize("name", ["br", "zstd", "gzip, br", "x"])
 async def test_an_answer_in_an_encoding_that_cannot_be_read_is_not_passed_on(tmp_path: Path, name: str) -> None:
     headers = f"Content-Type: application/json\r\nContent-Encoding: {name}\r\n".encode()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import json
+
 import pytest
 from multidict import CIMultiDict
 
@@ -33,6 +36,15 @@ FORMS = {
     "every character as %": "".join(f"%{ord(char):02X}" for char in KEY),
     "one character as %": "%73" + KEY[1:],
     "quoted twice": KEY.replace("-", "%252d"),
+    "every character as \\x": "".join(f"\\x{ord(char):02x}" for char in KEY),
+    "every character in octal": "".join(f"\\{ord(char):03o}" for char in KEY),
+    "every character as \\u{}": "".join(f"\\u{{{ord(char):x}}}" for char in KEY),
+    "every character as &#": "".join(f"&#{ord(char)};" for char in KEY),
+    "every character as &#x": "".join(f"&#x{ord(char):02X};" for char in KEY),
+    "entities in entities": KEY.replace("-", "&amp;#045;"),
+    "base64": base64.b64encode(KEY.encode()).decode()[:-2],
+    "base64 after one byte": base64.b64encode(b":" + KEY.encode()).decode()[2:-1],
+    "base64 after two bytes": base64.b64encode(b"a:" + KEY.encode()).decode()[3:-3],
     "both": "\\u0073%6B" + KEY[2:-1] + "%30",
 }
 
@@ -54,6 +66,47 @@ def test_an_escaped_key_is_found_wherever_its_answer_is_cut(form: str) -> None:
 def test_a_key_with_slashes_is_found_where_they_are_escaped() -> None:
     key = "abcd/efgh/ijkl+mnop/qrst="
     assert passed(key.replace("/", "\\/").encode(), key=key) == mask(len(key) + 3).encode()
+
+
+def test_named_entities_and_urlsafe_base64_are_found() -> None:
+    key = "sk_ant.0123~456?789>sk_ant"
+    written = key.replace("_", "&lowbar;").replace(".", "&amp;period;")
+    assert passed(written.encode(), key=key) == mask(len(written)).encode()
+    for encode in (base64.b64encode, base64.urlsafe_b64encode):
+        for before in (b"", b"1", b"12", b"Bearer "):
+            sent = encode(before + key.encode() + b" rest")
+            shown = passed(sent, key=key)
+            assert len(shown) == len(sent) and shown[-6:] == sent[-6:]
+            assert sum(one == other for one, other in zip(sent, shown, strict=True)) <= len(sent) - 30
+
+
+def deltas(*texts: str) -> list[bytes]:
+    event = "event: content_block_delta\ndata: {}\n\n"
+    shapes = [{"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}} for text in texts]
+    return [event.format(json.dumps(shape)).encode() for shape in shapes]
+
+
+def texts_of(stream: bytes) -> str:
+    return "".join(json.loads(line[6:])["delta"]["text"] for line in stream.splitlines() if line.startswith(b"data: "))
+
+
+@pytest.mark.parametrize("size", [3, 4, 5, 17, 30, 34])
+def test_a_key_that_is_split_over_deltas_does_not_pass(size: int) -> None:
+    said = f"the keys: s{KEY[:2]} {KEY} and {KEY}."
+    events = deltas(*(said[at : at + size] for at in range(0, len(said), size)))
+    for pieces in (events, [b"".join(events)], [bytes([byte]) for byte in b"".join(events)]):
+        shown = passed(*pieces)
+        assert len(shown) == len(b"".join(events))
+        assert KEY[:17] not in texts_of(shown) and KEY[16:] not in texts_of(shown)
+        assert texts_of(shown).startswith("the keys: s") and texts_of(shown).endswith(".")
+
+
+def test_deltas_that_only_begin_like_a_key_pass() -> None:
+    events = deltas("it is", "s", "sk", "-ant-0123", "45", "and s", "k-an")
+    assert passed(*events) == b"".join(events)
+    halves = deltas(KEY[:20], KEY[20:] + " is it")
+    ping = b'event: ping\ndata: {"type": "ping"}\n\n'
+    assert passed(halves[0], ping, halves[1]) == b"".join([deltas(mask(20))[0], ping, deltas(mask(len(KEY) - 20) + " is it")[0]])
 
 
 def test_what_only_begins_like_a_key_passes() -> None:
