@@ -254,6 +254,12 @@ class Tmux:
         rows = self._ask(("list-clients", "-F", "#{?client_control_mode,,#{client_tty}}"))[0].lines
         return [row for row in rows if row]
 
+    def is_shown(self, tty: str) -> bool:
+        """Return whether anybody's terminal shows the pane whose own terminal is `tty`; True for a `tty` that is of no pane here."""
+        mine = f"#{{?pane_dead,0,#{{==:#{{pane_tty}},{tty}}}}}"  # an ended pane keeps the name of a terminal that is another's by now
+        rows = self._ask(("list-panes", "-a", "-f", mine, "-F", "#{window_active_clients}"))[0].lines
+        return not rows or any(row != "0" for row in rows)
+
     def say(self, terminal: str, text: str, seconds: float) -> None:
         """Show a line on the status line of a person's client for so long, or until they press a key. Raises NotFound when it is gone."""
         self._ask(("display-message", "-c", terminal, "-d", str(int(1000 * seconds)), said_text(text)), on=terminal)

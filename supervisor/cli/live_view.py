@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import shutil
 import sqlite3
 import sys
@@ -14,7 +15,7 @@ from supervisor.cli import common
 from supervisor.cli.live_pane import draw, frame
 from supervisor.core.admission import Verdict
 from supervisor.core.deliveries import Delivery
-from supervisor.core.errors import LedgerError, one_line
+from supervisor.core.errors import LedgerError, NightcrewError, one_line
 from supervisor.core.mail import Mail
 from supervisor.daemon.handlers import needs, ping
 from supervisor.daemon.loop import Loop
@@ -22,6 +23,8 @@ from supervisor.faces import status, waits
 from supervisor.host.paths import Home
 from supervisor.ledger import deliveries, mail, queries, store
 
+DRAW_S = 0.9
+"""From one frame to the next, and from one question whether anybody sees them to the next, at least."""
 LOOK_S = 3.0
 """From the end of one look at how all agents are to the next, at least."""
 REST = 4.0
@@ -29,7 +32,9 @@ REST = 4.0
 
 
 class LiveView:
-    """Draws on stdout while that is a terminal that can be drawn on."""
+    """Draws on stdout while that is a terminal that can be drawn on, and somebody sees it. In a pane of our own tmux server to which
+    nobody is attached the newest frame stays until somebody comes: frames, and the looks at all agents for them, were a fifth of what
+    many agents that start at once cost the main thread."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -44,11 +49,17 @@ class LiveView:
         """Who waited for a person when that was last looked at."""
         self._look: asyncio.Task[dict[str, Any]] | None = None
         self._began_at = self._ended_at = -LOOK_S
+        self._is_shown = True
+        self._asked_at = -DRAW_S
+        self._asking: asyncio.Task[None] | None = None
 
     def refresh(self, loop: Loop) -> None:
-        """Draw again, at most once a second."""
+        """Draw again, at most once a second, while somebody sees it."""
         now = time.time()
-        if abs(now - self._drawn_at) < 0.9 or not common.can_redraw():
+        if not common.can_redraw():
+            return
+        self._ask_who_sees(loop)
+        if not self._is_shown or abs(now - self._drawn_at) < DRAW_S:
             return
         first, self._drawn_at = not self._drawn_at, now
         try:
@@ -62,6 +73,22 @@ class LiveView:
             if first:  # what is on the screen moves up instead of being drawn over
                 sys.stdout.write("\n" * shutil.get_terminal_size().lines)
             draw(text)
+
+    def _ask_who_sees(self, loop: Loop) -> None:
+        """Have tmux asked about once a second; its answer counts from the next step on, which comes at once for somebody who came."""
+        now = time.monotonic()
+        if now - self._asked_at >= DRAW_S and (self._asking is None or self._asking.done()):
+            self._asked_at = now
+            self._asking = asyncio.get_running_loop().create_task(self._who_sees(loop))
+
+    async def _who_sees(self, loop: Loop) -> None:
+        before = self._is_shown
+        try:
+            self._is_shown = await loop.jobs.within(loop.jobs.stoppers, _is_shown, loop)
+        except NightcrewError:  # nobody can say: draw
+            self._is_shown = True
+        if self._is_shown and not before:
+            loop.wake()
 
     def _foremost(self) -> list[queries.TaskView]:
         """What there is room for, and read again only after a commit: 200 idle agents took half of the supervisor's time to read every
@@ -90,3 +117,7 @@ class LiveView:
             self._began_at = self._ended_at = now
             self._look = asyncio.get_running_loop().create_task(needs.handle(loop, {}))
         return self._asked
+
+
+def _is_shown(loop: Loop) -> bool:
+    return loop.observer.is_shown(os.ttyname(sys.stdout.fileno()))

@@ -74,6 +74,13 @@ class Observer:
                 found[(task, int(epoch))] = pane
         return found
 
+    def is_shown(self, tty: str) -> bool:
+        """As `Tmux.is_shown`; a server that is gone shows nothing of its own, so the terminal is another."""
+        try:
+            return self._tmux.is_shown(tty)
+        except ServerGone:
+            return True
+
     def spawned(self, key: Key, server: int, session_id: str, pane_id: str) -> None:
         """tmux gave it this session and pane."""
         self._spawned[key] = server, (session_id, pane_id)

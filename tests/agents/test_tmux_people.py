@@ -118,6 +118,20 @@ def test_attach_nests_in_the_users_tmux_and_switches_inside_ours(
     assert lives(tmux, shell.session_id) and lives(tmux, other.session_id)
 
 
+def test_a_pane_is_shown_while_a_terminal_shows_its_window(
+    tmux: Tmux, ask_tmux: AskTmux, outer: Callable[..., str], tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    shell, other = (tmux.spawn(name, ["cat"], tmp_path, {}) for name in ("shell", "other"))
+    ttys = [tmux.pane_input(pane.pane_id).tty for pane in (shell, other)]
+    assert [tmux.is_shown(tty) for tty in ttys] == [False, False]
+    outer("new-session", "-d", "--", *tmux.attach_argv(shell.session_id, {"TMUX": "/foreign,1,0"}))
+    wait_until(lambda: attached(ask_tmux) == [shell.session_id], "the client")
+    assert [tmux.is_shown(tty) for tty in ttys] == [True, False]
+    ask_tmux("new-window", "-t", f"{shell.session_id}:", "cat")
+    assert not tmux.is_shown(ttys[0]), "the terminal shows another window of the session"
+    assert tmux.is_shown("/dev/pts/none"), "a terminal of somebody else is taken for a shown one"
+
+
 def test_attach_is_not_refused_for_the_terminal_of_an_ended_pane(
     tmux: Tmux, ask_tmux: AskTmux, outer: Callable[..., str], tmp_path: Path, wait_until: WaitUntil
 ) -> None:
