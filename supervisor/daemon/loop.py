@@ -78,7 +78,8 @@ SETTLE_S = 0.02
 GATHER_S = 0.005
 """A slot that became free is given on after this long, without waiting for a step: what ends meanwhile is one commit with it."""
 EAGER_S = 0.5
-"""After a hint, look again and again for this long: a runner hints just before it exits, so the first look may still see it alive."""
+"""After a hint, look again for this long: a runner hints just before it exits, so the first look may still see it alive. Each wait is as
+long as all the time since the hint, so an end is seen after at most twice the time that it took, and few looks see nothing new."""
 DRAIN_S = 30.0
 TICKS = 256
 
@@ -116,7 +117,7 @@ class Loop:
         self._pending: list[Event] = []
         self._wake = asyncio.Event()
         self._rested_from = 0.0
-        self._eager_until = 0.0
+        self._hinted_at = -EAGER_S
         self._drain_s = DRAIN_S
         self._giving = False
         self.jobs = Jobs(doors, clock, self._told, self.alert)
@@ -178,8 +179,8 @@ class Loop:
         timeout = TICK_S
         if (soonest := wakes_at(self.crew)) is not None:
             timeout = min(timeout, max(SETTLE_S, soonest - self.clock.monotonic()))
-        if self.clock.monotonic() < self._eager_until:
-            timeout = min(timeout, 2 * SETTLE_S)
+        if (since := self.clock.monotonic() - self._hinted_at) < EAGER_S:
+            timeout = min(timeout, max(2 * SETTLE_S, since))
         if await was_set(self._wake, timeout):
             await asyncio.sleep(max(0.0, self._rested_from + SETTLE_S - self.clock.monotonic()))
         self._wake.clear()
@@ -190,7 +191,7 @@ class Loop:
 
     def hint(self) -> None:
         """Something happened to an attempt. What the hint says is not read: looking is the only truth."""
-        self._eager_until = self.clock.monotonic() + EAGER_S
+        self._hinted_at = self.clock.monotonic()
         self.wake()
 
     def stop(self, *, now: bool = False) -> None:

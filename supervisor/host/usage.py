@@ -6,6 +6,7 @@ by descent from its runner: the runner is the subreaper of its tree, so what a d
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -114,8 +115,9 @@ class Reader:
         self._parts = {key: part for key, part in self._parts.items() if key[0] in everyone and everyone[key[0]].ticks == key[1]}
 
 
+@functools.cache
 def machine_memory() -> int:
-    """Bytes that the machine has."""
+    """Bytes that the machine has, read once."""
     return int(psutil.virtual_memory().total)
 
 
