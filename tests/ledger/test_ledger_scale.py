@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import json
 import os
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from click.testing import CliRunner
 
+from supervisor.cli import live_view
+from supervisor.cli.commands import status
 from supervisor.cli.follow import Followed
 from supervisor.cli.live_view import LiveView
 from supervisor.core.admission import ADMIT
@@ -87,13 +92,46 @@ def whole_life(ledger: Ledger, task: str) -> None:
     ledger.release(task, 1)
 
 
-def test_the_supervisors_own_screen(homes: list[Home], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody may watch it: it is drawn all the same."""
+@contextmanager
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Have a terminal that can be drawn on as stdout. No fixture: pytest sets stdout anew when a test begins."""
     monkeypatch.setenv("TERM", "xterm")
     near, far = os.openpty()
-    with os.fdopen(near, "rb"), os.fdopen(far, "w") as terminal:
-        monkeypatch.setattr(sys, "stdout", terminal)
+    with os.fdopen(near, "rb"), os.fdopen(far, "w") as stdout:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        yield
+
+
+def test_the_supervisors_own_screen(homes: list[Home], monkeypatch: pytest.MonkeyPatch) -> None:
+    with terminal(monkeypatch):
         about_the_same(*(effort(lambda shown=shown: draw(*shown)) for shown in map(shown_of, homes)))  # type: ignore[misc]
+
+
+def test_nothing_is_drawn_while_nobody_sees_it(homes: list[Home], monkeypatch: pytest.MonkeyPatch) -> None:
+    home, loop = shown_of(homes[0])
+    answers, frames, wakes = [False, False, True, True], list[str](), list[bool]()
+    monkeypatch.setattr(live_view, "draw", frames.append)
+    monkeypatch.setattr(live_view, "DRAW_S", 0.0)  # each step may draw and ask: no clock decides
+
+    async def within(_: object, work: Callable[..., object], *args: object) -> object:
+        return work(*args)
+
+    loop.observer = SimpleNamespace(is_shown=lambda _: answers.pop(0))
+    loop.jobs, loop.wake = SimpleNamespace(within=within, stoppers=None), lambda: wakes.append(True)
+
+    async def steps() -> list[int]:
+        view, drawn = LiveView(home), []
+        view._ended_at = float("inf")  # no look at the agents
+        for _ in range(4):
+            view.refresh(loop)  # type: ignore[arg-type]  # what it reads of a loop
+            drawn.append(len(frames))
+            await view._asking  # type: ignore[misc]
+        return drawn
+
+    with terminal(monkeypatch):
+        drawn = asyncio.run(steps())
+    assert drawn == [1, 1, 1, 2], "the first frame stays until somebody comes"
+    assert wakes == [True], "one who comes does not wait for the next tick"
 
 
 def shown_of(home: Home) -> tuple[Home, SimpleNamespace]:
@@ -120,6 +158,21 @@ def test_following(homes: list[Home], readers: list[sqlite3.Connection]) -> None
         followed.look()
         assert [view.name for view in followed.changed] == ["a0"], "what runs is always looked at"
         assert f"{RUN}/a5" not in followed.unfinished
+
+
+def test_the_whole_as_json_is_not_searched_for_garbage(homes: list[Home], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NIGHTCREW_HOME", str(homes[1].root))
+    searched = list[str]()
+
+    def note(phase: str, _: object) -> None:
+        searched.append(phase)
+
+    gc.callbacks.append(note)
+    try:
+        printed = CliRunner().invoke(status.command, ["--json"], catch_exceptions=False).stdout
+    finally:
+        gc.callbacks.remove(note)
+    assert len(json.loads(printed)["tasks"]) == SIZES[1] and len(searched) < 20 and gc.isenabled(), len(searched)
 
 
 def test_a_second_reader_of_the_whole(readers: list[sqlite3.Connection]) -> None:

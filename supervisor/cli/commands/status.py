@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import sqlite3
 import time
@@ -63,7 +64,11 @@ def command(name: str | None, watch: bool, everything: bool, explain: bool, as_j
         live_pane.watch("nightcrew status", lambda: _frame(where, name), as_json=as_json)
     db = common.holding(where, name) if name is not None else common.ledger(where) if where.ledger.exists() else None
     if as_json:
-        _print_json(where, db, name, everything)
+        gc.disable()  # it looked for garbage among 20,000 tasks, again and again, and there was none: a seventh of the whole
+        try:
+            _print_json(where, db, name, everything)
+        finally:
+            gc.enable()
     else:
         _print_text(where, db, name, everything)
 
