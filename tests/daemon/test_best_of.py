@@ -64,18 +64,23 @@ def ended(house: House, *names: str) -> bool:
     return all(house.task(name).final for name in names)
 
 
-def test_three_tries_are_ranked_one_is_chosen_and_what_follows_begins_once(house: House) -> None:
+def tried(house: House) -> None:
+    """Three tries have ended and wait for a person's choice."""
     checked(house)
-    house.config.write_text(f'{house.config.read_text()}[notify]\nurls = ["json://127.0.0.1:9/nobody"]\n')
     house.start_daemon()
     house.ok("run", "-d", house.plan(plan_text(house)))
     wait_until(lambda: ended(house, "api-1", "api-2", "api-3"), "all tries to end")
-    assert "waits for your choice: nightcrew compare api" in house.ok("status")
-    (asks,) = json.loads(house.ok("status", "--json"))["needs_person"]
-    assert (asks["task"], asks["state"]) == (house.task("api").id, "choice")
-    assert house.ok("statusline") == "1? api 0m 2q\n" and "no agent is running" in house.run("attach").stderr
-    wait_until(lambda: f'"needs {asks["task"]}"' in house.home.notices.read_text(), "it to be told")
 
+
+def chosen(house: House) -> None:
+    """The third of three tries was chosen, and what comes after them has ended."""
+    tried(house)
+    assert "is the choice of" in house.run("choose", "api", "3", "-m", "It is whole.").stderr
+    house.wait_final()
+
+
+def test_three_tries_are_ranked(house: House) -> None:
+    tried(house)
     found = json.loads(house.ok("compare", "api", "--json"))
     assert [place["task"].rpartition("/")[2] for place in found["places"]] == ["api-3", "api-2", "api-1"], found
     assert found["choice"] is None and not {"tests", "coverage"} & found["places"][0].keys(), "what a gate prints counts for nothing"
@@ -87,10 +92,22 @@ def test_three_tries_are_ranked_one_is_chosen_and_what_follows_begins_once(house
     )
     assert "3  api-1: behind api-2 by end: failed, against done" in shown
 
+
+def test_a_person_is_told_that_a_choice_waits(house: House) -> None:
+    house.config.write_text(f'{house.config.read_text()}[notify]\nurls = ["json://127.0.0.1:9/nobody"]\n')
+    tried(house)
+    assert "waits for your choice: nightcrew compare api" in house.ok("status")
+    (asks,) = json.loads(house.ok("status", "--json"))["needs_person"]
+    assert (asks["task"], asks["state"]) == (house.task("api").id, "choice")
+    assert house.ok("statusline") == "1? api 0m 2q\n" and "no agent is running" in house.run("attach").stderr
+    wait_until(lambda: f'"needs {asks["task"]}"' in house.home.notices.read_text(), "it to be told")
     told = json.loads(house.ok("report", "--json"))
     assert told["choices"][0]["said"] == "a person chooses" and told["choices"][0]["commands"][1].startswith("nightcrew choose")
     assert [task["chosen"] for task in told["tasks"] if task["name"].startswith("api-")] == [False] * 3
 
+
+def test_before_the_choice_there_is_no_result_and_nothing_follows(house: House) -> None:
+    tried(house)
     for verb in ("take", "diff"):
         refused = house.run(verb, "api")
         assert refused.returncode == 6 and "nightcrew compare" in refused.stderr
@@ -102,24 +119,29 @@ def test_three_tries_are_ranked_one_is_chosen_and_what_follows_begins_once(house
     assert house.run("choose", "api", "next").returncode == 4, "it is no candidate"
     assert (starts(house), house.state("next"), house.state("api")) == (0, "waiting", "waiting")
 
-    assert "is the choice of" in house.run("choose", "api", "3", "-m", "It is whole.").stderr
-    house.wait_final()
+
+def test_one_is_chosen_and_what_follows_begins_once(house: House) -> None:
+    chosen(house)
     assert (house.state("api"), house.state("next"), starts(house)) == ("done", "done", 1)
     assert json.loads(house.ok("status", "--json"))["needs_person"] == []
     (after,) = json.loads((house.home.root.parent / "after.json").read_text())["tasks"]
     assert (after["name"], after["chosen"], after["result"]["task"]) == ("api", house.task("api-3").id, house.task("api-3").id)
     assert "was already the choice" in house.run("choose", "api", "3").stderr
-    between = json.loads(house.ok("diff", "api-2", "api", "--json"))
-    tips = [git(house.repo, "rev-parse", f"nightcrew/{house.task(name).id}/work") for name in ("api-2", "api-3")]
-    assert [between[side]["commit"] for side in ("from", "to")] == tips and "-true" in between["diff"].splitlines()
     assert house.run("choose", "api", "2").returncode == 6 and house.run("retry", "api").returncode == 6
-    house.ok("take", "api", "-C", str(house.repo))
-    assert git(house.repo, "show", "HEAD:work") == "good\ngood"
     with closing(store.connect_readonly(house.home.ledger)) as db:
         known = choices.standings(db, [house.task(name).id for name in ("api-2", "api-3", "next")])
         assert {name.rpartition("/")[2]: (one.chosen, one.lost, one.open) for name, one in known.items()} == {
             "api-2": (False, True, False), "api-3": (True, False, False),
         }  # fmt: skip
+
+
+def test_the_chosen_one_is_taken_and_another_is_removed_while_its_ref_keeps_it(house: House) -> None:
+    chosen(house)
+    between = json.loads(house.ok("diff", "api-2", "api", "--json"))
+    tips = [git(house.repo, "rev-parse", f"nightcrew/{house.task(name).id}/work") for name in ("api-2", "api-3")]
+    assert [between[side]["commit"] for side in ("from", "to")] == tips and "-true" in between["diff"].splitlines()
+    house.ok("take", "api", "-C", str(house.repo))
+    assert git(house.repo, "show", "HEAD:work") == "good\ngood"
     lost = house.task("api-2")
     ref = f"refs/nightcrew/rescue/{lost.id}/{lost.epoch}"
     (said,) = json.loads(house.ok("clean", "api-2", "--json"))["removable"]

@@ -8,7 +8,8 @@ import os
 import shutil
 import sqlite3
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from supervisor.bench import cleaning
@@ -156,79 +157,102 @@ def claim(db: sqlite3.Connection, train_of: TaskView, pull_of: TaskView) -> None
     insert(db, "pull_task", {"task": pull_of.id, "pull": 1})
 
 
-def test_every_decision_is_explained_and_asked_again(house: House) -> None:
-    """A crew of one worktree for each reason; `--yes` removes exactly those of which `clean` said that they can go."""
-    names = [
-        "nothing",
-        "merged",
-        "squashed",
-        "picked",
-        "partial",
-        "open",
-        "dirty",
-        "rejected",
-        "undone",
-        "moved",
-        "train",
-        "pull",
-        "alive",
-        "locked",
-    ]
-    house.start_daemon()
-    two = "for n in 1 2; do echo {0} > {0}-$n; git add -A; git commit -qm {0}-$n; done"
-    house.ok("run", house.plan(plan_of([shell_task(name, "true" if name == "nothing" else two.format(name)) for name in names])))
-    views = {name: house.task(name) for name in names}
-    tip = {name: git(house.repo, "rev-parse", str(view.branch)) for name, view in views.items()}
-    place = {name: Path(str(view.worktree)) for name, view in views.items()}
+@dataclass(frozen=True)
+class Crew:
+    """Tasks that have ended, by their names: each made two commits, `nothing` none."""
+
+    house: House
+    views: Mapping[str, TaskView]
+    tip: Mapping[str, str]
+    place: Mapping[str, Path]
+
+    @classmethod
+    def of(cls, house: House, *names: str) -> Crew:
+        house.start_daemon()
+        two = "for n in 1 2; do echo {0} > {0}-$n; git add -A; git commit -qm {0}-$n; done"
+        house.ok("run", house.plan(plan_of([shell_task(name, "true" if name == "nothing" else two.format(name)) for name in names])))
+        views = {name: house.task(name) for name in names}
+        tip = {name: git(house.repo, "rev-parse", str(view.branch)) for name, view in views.items()}
+        return cls(house, views, tip, {name: Path(str(view.worktree)) for name, view in views.items()})
+
+    def explains(self, goes: set[str], parts: Mapping[str, str]) -> None:
+        """Check that `clean` says that these can go and the others not, and why each."""
+        said = json.loads(self.house.ok("clean", "--json"))
+        why = {item["attempt"].split("/")[1].partition(":")[0]: item["why"] for kind in ("removable", "kept") for item in said[kind]}
+        assert {item["attempt"].split("/")[1].partition(":")[0] for item in said["removable"]} == goes, why
+        assert {name: part in why[name] for name, part in parts.items()} == dict.fromkeys(self.views, True), why
+
+    def loses(self, goes: set[str]) -> None:
+        """Check that `clean --yes` removes exactly these, and that a rescue ref keeps all commits."""
+        self.house.ok("clean", "--yes")
+        assert {name for name in self.views if not self.place[name].exists()} == goes
+        kept = git(self.house.repo, "for-each-ref", "--format=%(objectname)", "refs/nightcrew/rescue").split()
+        assert set(self.tip.values()) <= {*kept, self.tip.get("nothing", "")}
+
+
+def test_what_a_branch_of_the_persons_has_goes(house: House) -> None:
+    crew = Crew.of(house, "nothing", "merged", "squashed", "picked", "partial", "open")
+    tip, goes = crew.tip, {"nothing", "merged", "squashed", "picked"}
     house.ok("take", "merged")
     git(house.repo, "merge", "-q", "--squash", tip["squashed"])
     git(house.repo, "commit", "-qm", "squashed")
     git(house.repo, "cherry-pick", f"{tip['picked']}~1", tip["picked"], f"{tip['partial']}~1")
-    (place["dirty"] / "new").touch()
-    for name in ("rejected", "undone", "moved"):
+    parts = {
+        "nothing": "no commit of its own",
+        "merged": "on a branch or tag of yours",
+        "squashed": "merging it would change nothing",
+        "picked": "merging it would change nothing",
+        "partial": "1 of its 2 commits are there as patches",
+        "open": "commits not on any other branch: 2 of them",
+    }
+    crew.explains(goes, parts)
+    crew.loses(goes)
+
+
+def test_rejected_work_goes_while_its_ref_keeps_exactly_that(house: House) -> None:
+    crew = Crew.of(house, "rejected", "undone", "moved")
+    tip = crew.tip
+    for name in tip:
         house.ok("review", name, "--reject", "-m", "no")
     house.ok("review", "undone", "--undo")
     newer = git(house.repo, "commit-tree", f"{tip['moved']}^{{tree}}", "-p", tip["moved"], "-m", "more")
-    git(place["moved"], "reset", "-q", "--hard", newer)
-    git(house.repo, "worktree", "lock", str(place["locked"]), "--reason", "mine")
+    git(crew.place["moved"], "reset", "-q", "--hard", newer)
+    ref = f"refs/nightcrew/rejected/{crew.views['rejected'].id}/1"
+    parts = {
+        "rejected": f"you rejected it; {ref} keeps it",
+        "undone": "commits not on any other branch: 2 of them",
+        "moved": "commits not on any other branch: 3 of them",
+    }
+    crew.explains({"rejected"}, parts)
+    git(house.repo, "update-ref", "-d", ref)
+    assert "commits not on" in json.loads(house.ok("clean", "rejected", "--json"))["kept"][0]["why"], "nothing keeps it any more"
+    git(house.repo, "update-ref", ref, tip["rejected"])
+    crew.loses({"rejected"})
+
+
+def test_what_somebody_works_on_or_holds_stays(house: House) -> None:
+    crew = Crew.of(house, "nothing", "dirty", "train", "pull", "alive", "locked")
+    (crew.place["dirty"] / "new").touch()
+    git(house.repo, "worktree", "lock", str(crew.place["locked"]), "--reason", "mine")
     with contextlib.closing(sqlite3.connect(house.home.ledger)) as db:
-        claim(db, views["train"], views["pull"])
+        claim(db, crew.views["train"], crew.views["pull"])
         db.commit()
-    git(house.repo, "update-ref", "refs/remotes/origin/pull", tip["pull"])
-    inside = subprocess.Popen(["sleep", "100"], cwd=place["alive"])
+    git(house.repo, "update-ref", "refs/remotes/origin/pull", crew.tip["pull"])
+    inside = subprocess.Popen(["sleep", "100"], cwd=crew.place["alive"])
+    parts = {
+        "nothing": "no commit of its own",
+        "dirty": "untracked files: new",
+        "train": "it is in the train 1125-t",
+        "pull": "it has an open pull request: http://pull/1",
+        "alive": f"processes inside: {inside.pid}",
+        "locked": "locked",
+    }
     try:
-        said = json.loads(house.ok("clean", "--json"))
-        why = {item["attempt"].split("/")[1].partition(":")[0]: item["why"] for kind in ("removable", "kept") for item in said[kind]}
-        goes = {item["attempt"].split("/")[1].partition(":")[0] for item in said["removable"]}
-        assert goes == {"nothing", "merged", "squashed", "picked", "rejected"}, why
-        ref = f"refs/nightcrew/rejected/{views['rejected'].id}/1"
-        parts = {
-            "nothing": "no commit of its own",
-            "merged": "on a branch or tag of yours",
-            "squashed": "merging it would change nothing",
-            "picked": "merging it would change nothing",
-            "partial": "1 of its 2 commits are there as patches",
-            "open": "commits not on any other branch: 2 of them",
-            "dirty": "untracked files: new",
-            "rejected": f"you rejected it; {ref} keeps it",
-            "undone": "commits not on any other branch: 2 of them",
-            "moved": "commits not on any other branch: 3 of them",
-            "train": "it is in the train 1125-t",
-            "pull": "it has an open pull request: http://pull/1",
-            "alive": f"processes inside: {inside.pid}",
-            "locked": "locked",
-        }
-        assert {name: part in why[name] for name, part in parts.items()} == dict.fromkeys(parts, True), why
-        git(house.repo, "update-ref", "-d", ref)
-        assert "commits not on" in json.loads(house.ok("clean", "rejected", "--json"))["kept"][0]["why"], "nothing keeps it any more"
-        git(house.repo, "update-ref", ref, tip["rejected"])
-        house.ok("clean", "--yes")
-        assert {name for name in names if not place[name].exists()} == goes
+        crew.explains({"nothing"}, parts)
+        crew.loses({"nothing"})
     finally:
         inside.kill()
         inside.wait()
-    kept = git(house.repo, "for-each-ref", "--format=%(objectname)", "refs/nightcrew/rescue").split()
-    assert set(tip.values()) <= {*kept, tip["nothing"]}
 
 
 def test_worktree_without_its_link_is_removed_and_one_with_a_repository_in_its_place_says_what_to_do(house: House) -> None:
