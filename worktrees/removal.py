@@ -91,12 +91,13 @@ def remove(
 
     Raises Refused for every reason to keep it; what a person may throw away (`discard=True`: files, unmerged commits) is
     reachable from the rescue ref even then. Ignored files are the exception: they are listed, and gone with `discard`. `verdict` is what
-    `inspect` found a moment ago; without it, this looks. `unwanted`: a commit that need not be merged, since a ref keeps it.
+    `inspect` found a moment ago; without it, this looks. `unwanted`: a commit that need not be merged, since a ref keeps it. What is
+    returned counts nothing.
     """
     verdict = verdict or inspect(env, is_alive)
     if isinstance(verdict, Keep) and verdict.hard:
         raise _refused(env, verdict)
-    secured = _secured(env, f"nightcrew: {env.name} as it was before removal")
+    secured = _secured_before(env, verdict) or _secured(env, f"nightcrew: {env.name} as it was before removal")
     if isinstance(verdict, Keep) and not discard:
         raise _refused(env, verdict, f"all but ignored files, also on {env.rescue_ref}")
     if not discard:
@@ -246,6 +247,18 @@ def _secured(env: Environment, message: str) -> Secured:
         if secured.unkept in (0, before.unkept):
             return secured
     raise _refused(env, _unkept(secured), "the worktree with its logs")
+
+
+def _secured_before(env: Environment, verdict: Keep | Removable) -> Secured | None:
+    """Return what `snapshot` would, without its look at the files: of a plain worktree where `inspect` saw no file that would be lost,
+    whose rescue ref keeps HEAD, and whose logs remember nothing else. git itself looks for files once more as it removes such a worktree.
+    None where `snapshot` must look."""
+    if isinstance(verdict, Keep) or env.layers is not None or env.private is not None:
+        return None
+    found = tips.refs_of(env)
+    if found.get(env.rescue_ref) != verdict.head or tips.unkept(env, found, {verdict.head}) != tips.Unkept():
+        return None
+    return Secured(found.get(env.branch_ref, env.base), 0, 0, 0, 0, verdict.head)
 
 
 def _unkept(secured: Secured) -> Keep:

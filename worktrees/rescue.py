@@ -63,8 +63,8 @@ def secure_here(asked: Environment, message: bytes, *, onto_branch: bool, always
     """Make everything the attempt left reachable; call it when the attempt's processes have ended. Safe to call again.
 
     `message` is that of commits made for leftover work, see `full_message`. The rescue ref reaches it too; `always` creates that ref even
-    when nothing was left. Without `onto_branch` the branch, the index and the worktree stay as they are: only the rescue ref moves. Of the
-    tips that nothing but its logs remembers, the newest `most` are kept.
+    when nothing was left. Without `onto_branch` the branch, the index and the worktree stay as they are: only the rescue ref moves, and
+    commits, files and lines are not counted. Of the tips that nothing but its logs remembers, the newest `most` are kept.
     Raises DiskFull or ToolFailed; the files and refs are then as before. When nothing changed it costs one process or none.
     """
     notes = blocking_files.disarm(asked)
@@ -91,7 +91,9 @@ def secure_here(asked: Environment, message: bytes, *, onto_branch: bool, always
         kept = _rescue(env, commit, _Left(tip, found, tree, on_branch, always, most), notes)
         if not scene.own:
             _mend_head(env, tip or env.base)
-    return replace(_counted(env, tip or env.base, kept, (*notes, *scene.changes.warnings)), refused=tuple(commit.refused))
+    said, stands = (*notes, *scene.changes.warnings), tip or env.base
+    secured = _counted(env, stands, kept, said) if onto_branch else Secured(stands, 0, 0, 0, 0, kept.rescue, said, kept.unkept)
+    return replace(secured, refused=tuple(commit.refused))
 
 
 def set_apart(asked: Environment, message: bytes, tip: str) -> Secured:

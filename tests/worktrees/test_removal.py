@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from supervisor.core.errors import Refused
+from supervisor.core.errors import Refused, ToolFailed
 from tests.worktrees.killing import died_at
-from worktrees import removal, securing
+from worktrees import removal, securing, untouched
 from worktrees.environment import Environment
 from worktrees.environments import release
 from worktrees.inspection import Why
@@ -314,13 +314,39 @@ def test_the_branch_of_a_later_attempt_stays(world: World, env: Environment, nob
     assert world.sh(later.path, "status", "--porcelain") == ""
 
 
-def test_removal_of_secured_work_asks_git_no_more_than_it_must(
-    world: World, env: Environment, nobody_alive: Alive, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each git costs more than all that we do ourselves. git looks itself, as it removes the worktree."""
+def _one_commit(world: World, env: Environment) -> None:
     world.commit(env.path, "a.txt")
+
+
+def _merged(world: World, env: Environment) -> None:
+    _one_commit(world, env)
+    world.published(env)
+    world.sh(env.repo.root, "merge", "-q", env.branch)
+
+
+def _detached(world: World, env: Environment) -> None:
+    world.sh(env.path, "checkout", "-q", "--detach")
+
+
+@pytest.mark.parametrize(
+    ("work", "more"),
+    [
+        (lambda _, __: None, []),
+        (_merged, []),
+        (_detached, []),
+        (_one_commit, ["status"]),
+    ],
+    ids=["nothing", "merged", "detached", "a commit that is nowhere else"],
+)
+def test_removal_of_secured_work_asks_git_no_more_than_it_must(
+    world: World, env: Environment, nobody_alive: Alive, monkeypatch: pytest.MonkeyPatch,
+    work: Callable[[World, Environment], None], more: list[str],
+) -> None:  # fmt: skip
+    """Each git costs more than all that we do ourselves. git looks itself, as it removes the worktree."""
+    work(world, env)
     world.published(env)
     securing.secure(env, "nightcrew: work left", always=True)
+    untouched.forget(env)  # as after a restart of the supervisor: only git can tell whether a file was changed
     verdict = inspect(env, nobody_alive)
     log, place = world.tmp / "gits", world.tmp / "shim"
     place.mkdir()
@@ -329,5 +355,30 @@ def test_removal_of_secured_work_asks_git_no_more_than_it_must(
     monkeypatch.setenv("PATH", f"{place}:{os.environ['PATH']}")
     remove(env, nobody_alive, discard=True, verdict=verdict)
     verbs = [line.partition(f"-C {env.repo.root}")[2] or line for line in log.read_text().splitlines()]
-    said = [verb for verb in ("rev-parse", "worktree remove", "update-ref") for line in verbs if f" {verb} " in f"{line} "]
-    assert said == ["worktree remove", "update-ref"]
+    asked = ("rev-parse", "status", "diff-tree", "--count", "worktree remove", "update-ref")
+    said = [verb for line in verbs for verb in asked if f" {verb} " in f"{line} "]
+    assert said == [*([] if world.confined else more), "worktree remove", "update-ref"], verbs
+
+
+@pytest.mark.parametrize("late", [_dirty, _untracked], ids=["changed", "new"])
+def test_a_file_that_comes_after_the_look_stays(env: Environment, nobody_alive: Alive, late: Callable[[Path], None]) -> None:
+    """Nothing was left that the work be secured for: git's own look, as it removes the worktree, finds the file, or it is secured first."""
+    securing.secure(env, "nightcrew: work left", always=True)
+    verdict = inspect(env, nobody_alive)
+    assert isinstance(verdict, Removable)
+    late(env.path)
+    try:
+        remove(env, nobody_alive, verdict=verdict)
+    except (Refused, ToolFailed):
+        assert env.path.exists()
+    assert env.path.exists() or env.repo.git.run(env.repo.store, "diff", "--quiet", env.base, env.rescue_ref, accept=(0, 1)).code == 1
+
+
+def test_a_commit_that_comes_after_the_look_is_kept(world: World, env: Environment, nobody_alive: Alive) -> None:
+    securing.secure(env, "nightcrew: work left", always=True)
+    verdict = inspect(env, nobody_alive)
+    world.commit(env.path, "late.txt")
+    world.published(env)
+    with pytest.raises(Refused):
+        remove(env, nobody_alive, verdict=verdict)
+    assert env.path.exists() and world.sh(env.repo.root, "log", "--format=%s", f"{env.base}..{env.rescue_ref}") != ""
