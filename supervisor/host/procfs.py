@@ -25,6 +25,7 @@ else:
 
 _PF_KTHREAD = 0x00200000  # include/linux/sched.h
 _FREEZE_ROUNDS = 100  # a fork bomb that outruns this many rounds is dealt with by the rounds of KILL
+_LOOKS = 20  # a tree whose processes end faster than that is looked at again by the rounds of whoever stops it
 _KILL_S = 2.0  # who lives longer after KILL sits in the kernel or is not ours to signal; the daemon waits 3 s longer than the grace
 
 
@@ -141,19 +142,33 @@ def descendants(root: int) -> list[Seen]:
     """The living processes below `root`.
 
     It asks only the tree itself (`children` files), because 200 runners that stop at once must not read the whole of /proc each.
-    The kernel may leave a child out while one of its siblings exits: ask again until the tree is frozen or gone.
+    A process that ends while we look may leave a child that no list has shown: we look again until nobody ended meanwhile, so that the
+    answer holds everybody also of a tree in which a process always leaves a child and ends.
     """
     if not os.path.exists(f"/proc/{root}/task/{root}/children"):  # CONFIG_PROC_CHILDREN is off
         return [seen for seen in below([root], table()).values() if not seen.dead]
+    ended: set[tuple[int, int]] = set()
+    for _ in range(_LOOKS):
+        found, gone = _descendants_once(root)
+        dead = {seen.key for seen in found if seen.dead}
+        if not gone and dead <= ended:
+            break
+        ended = dead
+    return [seen for seen in found if not seen.dead]
+
+
+def _descendants_once(root: int) -> "tuple[list[Seen], bool]":
+    """The processes below `root`, zombies too, and whether one was gone before we could look at it."""
     found: dict[int, Seen] = {}
-    todo = [root]
+    gone, todo = False, [root]
     while todo:
         for pid in _children(todo.pop()):
             seen = look(pid)
+            gone = gone or seen is None
             if seen is not None and pid not in found:
                 found[pid] = seen
                 todo.append(pid)
-    return [seen for seen in found.values() if not seen.dead]
+    return list(found.values()), gone
 
 
 def _children(pid: int) -> list[int]:

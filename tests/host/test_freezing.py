@@ -17,7 +17,7 @@ from supervisor.core.identity import TAG_VARIABLE, Identity
 from supervisor.host import freezing, processes, procfs
 from supervisor.host.cgroups import Group, Support
 from supervisor.host.freezing import Tree, freeze, thaw
-from tests.agents.runner.kit import KINDS, ROOT, Lab
+from tests.agents.runner.kit import KINDS, ROOT, Attempt, Lab
 from tests.host.cgroup_kit import group_of, python, started
 from tests.host.cgroup_kit import support as support
 from tests.support import wait_until
@@ -115,12 +115,29 @@ def test_a_tree_that_forks_all_the_time_stands_still_and_goes_on() -> None:
         assert process.poll() is None
 
 
-def test_who_always_leaves_a_child_and_ends_is_held_with_its_group_and_goes_on(lab: Lab) -> None:
+@pytest.fixture
+def leaver(lab: Lab) -> tuple[Attempt, subprocess.Popen[bytes], Path]:
+    """An attempt with a process that always leaves a child and ends, its runner, and the log that grows as long as that goes on."""
     log = lab.folder / "log"
     attempt = lab.attempt("sh", "-c", f"{shlex.join(python(CHAIN))} {log} & exec sleep 60")
     attempt.session = True
     runner = attempt.start()
     wait_until(lambda: log.exists() and log.stat().st_size > 20, "it to move")
+    return attempt, runner, log
+
+
+def test_no_look_below_the_runner_misses_who_always_leaves_a_child_and_ends(leaver: tuple[Attempt, subprocess.Popen[bytes], Path]) -> None:
+    _, runner, log = leaver
+    found = [len(procfs.descendants(runner.pid)) for _ in range(3000)]
+    assert min(found) >= 2, f"{found.count(1)} of {len(found)} looks found the sleep alone"
+    size = log.stat().st_size
+    wait_until(lambda: log.stat().st_size > size, "it still moves")
+
+
+def test_who_always_leaves_a_child_and_ends_is_held_with_its_group_and_goes_on(
+    leaver: tuple[Attempt, subprocess.Popen[bytes], Path],
+) -> None:
+    attempt, runner, log = leaver
     tree = Tree(attempt.spec.tag, processes.identity(runner.pid))
     done = freeze(tree)
     size, before = log.stat().st_size, snapshot(tree)
