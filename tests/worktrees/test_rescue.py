@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support import git, wait_until
+from worktrees import storing
 from worktrees.environment import Environment
 from worktrees.rescue import Secured
 from worktrees.securing import publish, secure, set_apart, snapshot
@@ -286,6 +287,20 @@ def test_file_that_git_cannot_convert_is_stored_as_it_is_and_noted(world: World,
     assert done.files == 11
     assert git(env.repo.root, "cat-file", "blob", f"{done.tip}:bad.txt") == "odd"
     assert any(note.startswith("bad.txt is stored byte for byte") for note in done.notes)
+
+
+def test_file_that_git_cannot_convert_and_that_is_too_large_is_noted_and_the_rest_is_kept(world: World, env: Environment) -> None:
+    (env.path / ".gitattributes").write_text("*.odd text working-tree-encoding=UTF-16\n")
+    (env.path / "large.odd").write_bytes(b"x" * (storing.RAW_MAX + 1))  # no byte order mark: git refuses it
+    (env.path / "small.odd").write_bytes(b"x")
+    (env.path / "good.txt").write_text("x")
+    done = save(env)
+    assert {"good.txt", "small.odd"} <= set(world.blobs(env.repo, done.tip))
+    assert "large.odd" not in world.blobs(env.repo, done.tip)
+    assert [note.partition(":")[0] for note in done.notes if ".odd" in note] == [
+        "large.odd could not be stored",
+        "small.odd is stored byte for byte",
+    ]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
