@@ -21,7 +21,7 @@ from supervisor.core.events import Event, LeasesChanged
 from supervisor.core.leases import GLOBS_MAX, HOLDS_S, Lease, Mode
 from supervisor.core.notes import LeaseRule
 from supervisor.core.wait_graph import WaitKind
-from supervisor.daemon.memory import lease_hooks, lease_verbs
+from supervisor.daemon.memory import lease_hooks, lease_verbs, leases
 from supervisor.daemon.memory.leases import Asker, Doors, LeaseDesk
 from supervisor.daemon.memory.waits import WaitDesk
 from supervisor.host.paths import Home
@@ -317,6 +317,17 @@ async def test_an_attempt_holds_a_bounded_number_and_old_rows_are_forgotten(tmp_
         rows = there.ledger.db.execute("SELECT count(*), max(fence) FROM lease WHERE task = ?", (f"{RUN}/b",)).fetchone()
         assert rows[0] <= KEPT + 1
         assert rows[1] == fence + 10
+
+
+@in_a_loop
+async def test_a_project_holds_a_bounded_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "PROJECT_MAX", 3)
+    with leasing(tmp_path) as there:
+        await there.take("a", "f1", "f2")
+        with pytest.raises(Refused, match="3 are held in a project at most"):
+            await there.take("b", "f3", "f4")
+        assert there.held() == [("a", "f1"), ("a", "f2")]
+        await there.take("b", "f3")
 
 
 @in_a_loop
