@@ -61,7 +61,10 @@ def test_an_agent_commits_and_tags_in_its_sandbox(
         files.private_dir(home / directory)
     (home / ".claude.json").write_text("{}")
     # Its own sandbox cannot be built in ours, and the address leads past the gateway: the settings of the session go before both.
-    own = {"sandbox": {"enabled": True}, "env": {"ANTHROPIC_BASE_URL": "http://127.0.0.1:1"}}
+    own = {
+        "sandbox": {"enabled": True, "failIfUnavailable": True, "allowUnsandboxedCommands": False},
+        "env": {"ANTHROPIC_BASE_URL": "http://127.0.0.1:1"},
+    }
     (home / ".claude/settings.json").write_text(json.dumps(own))
     files.private_dir(house.home.root)
     with Simulator() as sim:
