@@ -192,3 +192,11 @@ def test_colour_only_where_somebody_sees_it(crew: House, house: House, terminal:
 def test_a_terminal_that_is_not_utf8_gets_escapes_not_a_traceback(crew: House) -> None:
     done = crew.run("status", env={"PYTHONIOENCODING": "", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"})
     assert done.returncode == 0 and done.stderr in ("", "nightcrew: 2 agents work without a sandbox, with all your rights\n")
+
+
+def test_how_many_agents_work_without_a_sandbox_is_said_once(house: House) -> None:
+    house.start_daemon()
+    for name in ("first", "second"):
+        house.ok("add", "--id", name, "--sandbox", "0", "sleep 600")
+    said = "nightcrew: 2 agents work without a sandbox, with all your rights\n"
+    wait_until(lambda: house.run("status").stderr == said, "both to be counted")
