@@ -245,6 +245,7 @@ ALLOWED = {
     ("supervisor/cli/colored_diff.py", "Console"): "it writes into memory",
     ("supervisor/cli/commands/review.py", "echo_via_pager"): "every line is made by `for_terminal`",
     ("supervisor/cli/main.py", "fileno"): "it closes a stream whose reader left",
+    ("supervisor/cli/live_view.py", "fileno"): "the name of its terminal, of which tmux is asked whether it is shown",
     ("supervisor/cli/commands/diff.py", "buffer"): "the guarded one",
     ("supervisor/cli/tail.py", "buffer"): "the guarded one",
     ("supervisor/cli/memory/moving.py", "buffer"): "the guarded one",

@@ -29,6 +29,10 @@ def test_a_submission_costs_little_for_each_task(tmp_path: Path) -> None:
     assert 0 < (many - few) / 50 <= STEPS
 
 
+async def none_is_used_up(tasks: list[str], what: str) -> None:
+    assert tasks == []
+
+
 def handed_over(ledger: Ledger, order: Submission) -> None:
     """From the client's plan to the supervisor's answer, without the socket between them."""
     clock = SimpleNamespace(wall=Wall(), monotonic=lambda: 0.0)
@@ -38,6 +42,7 @@ def handed_over(ledger: Ledger, order: Submission) -> None:
         clock=clock,
         settings=Settings(),
         queued=lambda: 0,
+        jobs=SimpleNamespace(refuse_used_up=none_is_used_up),
     )
     answer = asyncio.run(submit.handle(loop, json.loads(json.dumps(submit.to_wire(order)))))  # type: ignore[arg-type]  # what it uses of a loop
     assert len(answer["tasks"]) == len(order.spec.tasks)

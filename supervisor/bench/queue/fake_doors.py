@@ -43,6 +43,7 @@ from supervisor.daemon.memory.desk import MemoryDesk
 from supervisor.daemon.observation import Key, Observer, Seen
 from supervisor.daemon.quotas import QuotaDesk
 from supervisor.daemon.server import Server
+from supervisor.daemon.session_usage import Session
 from supervisor.daemon.snapshots import SnapshotDesk
 from supervisor.daemon.trains import TrainDesk
 from supervisor.daemon.zygotes import Zygotes
@@ -141,6 +142,9 @@ class FakeEnding(Ending):
         times = result.Times(launch.created, row.created, ended=time.time())
         shape = result.build(task=row.task, epoch=row.epoch, end=how[0], cause=how[1], record=None, times=times, work=NOTHING, output=None)
         return {"result": json.dumps({**shape, "tools": None})}
+
+    def count_session(self, row: AttemptRow, launch: LaunchRow, held: Held | None, session: Session | None = None) -> str:
+        return ""
 
     def release(self, task: str, epoch: int) -> None:
         pass
