@@ -28,12 +28,13 @@ test: setup ## run every test; root runs them as an ordinary user, and as itself
 	@tools/setup.sh --tests
 	tools/test.sh -n $(WORKERS) $(PYTEST_ARGS)
 
-check: setup ## ruff, mypy, the import rules, and whether the documents are complete
+check: setup ## ruff, mypy, the import rules, the size, and whether the documents are complete
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
 	.venv/bin/lint-imports --no-logo
-	.venv/bin/pytest -q tests/test_docs.py tests/test_packaging.py
+	@.venv/bin/python tools/size.py --budget tools/size.toml
+	.venv/bin/pytest -q tests/test_docs.py tests/test_house.py tests/test_packaging.py
 
 bench: setup ## measure spawning, idling and adopting on this machine; BENCH_ARGS=--quick is short
 	@.venv/bin/nightcrew bench spawn $(BENCH_ARGS)
@@ -49,7 +50,7 @@ pictures: setup ## make the pictures of the documents anew: a real crew, looked 
 	@.venv/bin/python tools/pictures.py
 
 soak: setup ## run the long forms of the fault tests, and the property and random tests on other examples each time
-	@.venv/bin/python -m compileall -q -j 2 supervisor agents memory worktrees tests || true # or, where nothing is kept, every start compiles
+	@.venv/bin/python -m compileall -q -j 2 nightcrew supervisor agents memory worktrees tests || true # or, where nothing is kept, every start compiles
 	NIGHTCREW_TEST_COLD=1 NIGHTCREW_TEST_RANDOM=1 .venv/bin/pytest -m "soak or hypothesis or seeded" --timeout 3600 -n $(SOAK_WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 format: setup ## lay out the code as `make check` wants it

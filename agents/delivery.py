@@ -1,26 +1,33 @@
-"""When text may be typed into an agent, and what says that it took it. Pure.
-
-The agent's own words decide, fused by `agents.status`: its hooks, and the record that Claude Code keeps of its session
-(`sessions/PID.json`, measured with 2.1.329: `idle`, `busy` or `waiting`, changed 0.3 to 1.1 s after a prompt). Text on the screen can
-only hold a text back, when it shows a dialog that is known by its label; it never says that a text may be typed, or that it was taken.
-
-An agent that says nothing is `unknown`. It is typed into when it has read all that was typed before, and the result is
-`unconfirmed`. Enter is pressed again only where the agent's own words say that nothing began: an unknown program could take a second
-Enter for an answer.
-"""
+"""When text may be typed into an agent, and texts in its inbox."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import tomllib
 from dataclasses import dataclass
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
-from agents import hints
+from agents import status
 from agents.status import AgentState, Evidence, Source, fuse
-from supervisor.core.errors import one_line
+from supervisor.kernel.errors import one_line
+
+# Delivery
+# --------
+# When text may be typed into an agent, and what says that it took it. Pure.
+#
+# The agent's own words decide, fused by `agents.status`: its hooks, and the record that Claude Code keeps of its session
+# (`sessions/PID.json`, measured with 2.1.329: `idle`, `busy` or `waiting`, changed 0.3 to 1.1 s after a prompt). Text on the screen
+# can only hold a text back, when it shows a dialog that is known by its label; it never says that a text may be typed, or that it
+# was taken.
+#
+# An agent that says nothing is `unknown`. It is typed into when it has read all that was typed before, and the result is
+# `unconfirmed`. Enter is pressed again only where the agent's own words say that nothing began: an unknown program could take a
+# second Enter for an answer.
+
 
 PRESS_AGAIN_S = 3.0
 """How long an agent that has read all of it is given to begin, before Enter is pressed once more."""
@@ -90,7 +97,7 @@ def evidence(known: Known, now: float) -> list[Evidence]:
     state = AgentState.WAITING_INPUT if known.words else AgentState.BLOCKED_STARTUP
     said = _shows_dialog(found) if found is not None else ""
     shown = [Evidence(Source.SCREEN, state, known.printed or now, said)] if said else []
-    found_hints = (hints.title(known.title, now), hints.silence(known.printed, now))
+    found_hints = (status.title(known.title, now), status.silence(known.printed, now))
     return [*known.words, *shown, *(piece for piece in found_hints if piece is not None)]
 
 
@@ -207,3 +214,34 @@ def dialogs() -> tuple[Dialog, ...]:
                 for label, one in shape.items()
             ]
     return tuple(sorted(found, key=lambda one: one.label == UNKNOWN))
+
+
+# Inbox
+# -----
+# Texts that people sent to a running agent: files `NUMBER.txt` in one directory, each whole from the start. The numbers grow.
+
+
+NUMBER = "nightcrew_input"
+"""Key of the `user` line which says that a text was given to the agent; its value is the text's number."""
+
+
+class Inbox:
+    """The texts of one attempt, each handed out once."""
+
+    def __init__(self, directory: str) -> None:
+        """`directory` may be empty: nobody can send anything then."""
+        self._directory = directory
+        self._last = 0
+
+    def next(self) -> tuple[int, str] | None:
+        """The oldest text that was not handed out, with its number; None when none waits now."""
+        try:
+            names = [file.name for file in Path(self._directory).iterdir()] if self._directory else []
+        except OSError:  # it is made with the first text
+            return None
+        numbers = [int(name[:-4]) for name in names if name.endswith(".txt") and name[:-4].isdecimal()]
+        for number in sorted(number for number in numbers if number > self._last):
+            self._last = number
+            with contextlib.suppress(FileNotFoundError):  # taken back: its agent read it in another way
+                return number, Path(self._directory, f"{number}.txt").read_text(encoding="utf-8")
+        return None

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from supervisor.core.errors import NotFound, Refused
-from supervisor.core.kind import Trust
 from supervisor.host import files
+from supervisor.kernel.errors import NotFound, Refused
+from supervisor.kernel.kind import Trust
 
 FILE_MAX = 64 * 2**20
 LOCK_S = 5.0

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from memory import difference
-from memory.plain_text import cleaned
+from memory import note
+from memory.note import cleaned
 from memory.versions import Change, Versions
 
 CHANGES_MAX = 1_000
@@ -37,7 +37,7 @@ def page(versions: Versions, wanted: Wanted, shows: Callable[[Change], bool] = l
     for change in found:
         shape = told(change)
         if wanted.patch and shows(change):
-            shape["patch"] = cleaned(difference.patch(versions.content, change))
+            shape["patch"] = cleaned(note.patch(versions.content, change))
             room -= len(shape["patch"])
             if room < 0 and shapes:
                 is_cut = True

@@ -1,22 +1,225 @@
-"""Which files there are. Each is read once, and again when its inode, size or times change."""
+"""Which notes there are, which are about which files, and which go to the archive."""
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import difflib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from memory import disk, layout, note
-from memory.layout import Kind
-from memory.plain_text import cleaned
-from memory.pruning import may_supersede
+from memory import files, note
+from memory.note import cleaned
 from memory.versions import Identity
-from supervisor.core.errors import HostError, NotFound, Refused
-from supervisor.host.foreign import Folder
+from supervisor.host.untrusted_fs import Folder
+from supervisor.kernel.errors import HostError, NotFound, Refused
+from supervisor.kernel.format import size
+from supervisor.kernel.path_globs import CORE_MAX, Kind, covers, normalised, overlap
+from supervisor.kernel.spec import MemoryTerms
+
+# About files
+# -----------
+# Which notes are about which files of the repository, by the patterns in their `paths`, see `core.path_globs`. Pure.
+
+
+_WILD = re.compile(r"[*?\[]")
+_FILES = 10_000
+"""Paths that are compared with one pattern; one that could cover more is taken to cover one of them."""
+
+
+class GlobIndex:
+    """The patterns of many notes, by the notes' numbers: a task asks for its files, and few notes are near them."""
+
+    def __init__(self) -> None:
+        self._by_first: dict[str, dict[str, set[int]]] = {}
+
+    def add(self, number: int, globs: Iterable[str]) -> None:
+        """A note is about what these cover; what is no pattern is passed over."""
+        for glob in known(globs):
+            self._by_first.setdefault(_first(glob), {}).setdefault(glob, set()).add(number)
+
+    def remove(self, number: int, globs: Iterable[str]) -> None:
+        """Take back what `add` did."""
+        for glob in known(globs):
+            same = self._by_first.get(_first(glob), {})
+            same.get(glob, set()).discard(number)
+            if not same.get(glob):
+                same.pop(glob, None)
+
+    def about(self, paths: Iterable[str]) -> set[int]:
+        """The notes about one of these files, or patterns of files."""
+        found: set[int] = set()
+        for path in known(paths):
+            first = _first(path)
+            for key in (first, "") if first else tuple(self._by_first):
+                for glob, numbers in self._by_first.get(key, {}).items():
+                    if overlap(glob, path):
+                        found |= numbers
+        return found
+
+
+def known(globs: Iterable[str]) -> list[str]:
+    """Their normal forms, without what is no pattern."""
+    found = []
+    for glob in globs:
+        try:
+            found.append(normalised(glob))
+        except ValueError:
+            continue
+    return found
+
+
+def is_dead(globs: Iterable[str], tracked: Sequence[str]) -> bool:
+    """Whether there are patterns, and none of them covers one of the `tracked` files, which are sorted."""
+    patterns = known(globs)
+    return bool(patterns) and not any(_covers_one(glob, tracked) for glob in patterns)
+
+
+def _covers_one(glob: str, tracked: Sequence[str]) -> bool:
+    fixed = _WILD.split(glob, maxsplit=1)[0]
+    begin, end = bisect.bisect_left(tracked, fixed), bisect.bisect_right(tracked, fixed + chr(0x10FFFF))
+    near = tracked[begin:end]
+    return len(near) > _FILES or any(covers(glob, path) for path in near)
+
+
+def _first(glob: str) -> str:
+    """Its first part; empty when that may be anything."""
+    part = glob.split("/", 1)[0]
+    return "" if _WILD.search(part) else part
+
+
+# Pruning
+# -------
+# Which notes go to the archive, and why. Pure: whoever acts on it archives by the store's door, which deletes nothing.
+
+
+DAY_S = 86400.0
+REPLACED = (Kind.SEMANTIC, Kind.PROCEDURAL)
+"""Kinds of which one note may take the place of another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One file of a memory. Moments are seconds since 1970."""
+
+    path: str
+    kind: Kind
+    size: int
+    changed: float
+    """For records of a day: when that day was over."""
+    id: str = ""
+    supersedes: tuple[str, ...] = ()
+    """Ids or paths of the notes that this one takes the place of."""
+    expires: float | None = None
+    globs: tuple[str, ...] = ()
+    by_person: bool = False
+    """A person wrote or approved it as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prune:
+    """One file that goes."""
+
+    path: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a pruning would do."""
+
+    prunes: tuple[Prune, ...]
+    days: tuple[Prune, ...]
+    """Days of records, of each of which a summary is made first."""
+    remarks: tuple[str, ...] = ()
+    """What a person should look at: it is not pruned."""
+
+
+def plan(found: Iterable[Candidate], read: Mapping[str, float], tracked: Sequence[str] | None, now: float, terms: MemoryTerms) -> Plan:
+    """`read`: when each note was read last. `tracked`: the files of the repository, sorted; None: nobody knows, and no path is dead."""
+    files = sorted(found, key=lambda one: one.path)
+    notes = [one for one in files if one.kind in REPLACED]
+    superseded = _superseded(notes, terms.approval)
+    going: dict[str, str] = {}
+    for one in notes:
+        if why := _why(one, superseded, max(read.get(one.path, 0.0), one.changed), tracked, now, terms):
+            going[one.path] = why
+    left = [one for one in notes if one.kind is Kind.SEMANTIC and one.path not in going]
+    going |= _over_budget(left, read, terms)
+    days = [Prune(one.path, f"older than {_days(terms.episodic_s)}") for one in files if _is_old_day(one, now, terms)]
+    remarks = [f"{one.path} has {size(one.size)}: agents are given its first {size(CORE_MAX)}" for one in files if _is_large_core(one)]
+    return Plan(tuple(Prune(path, why) for path, why in sorted(going.items())), tuple(days), tuple(remarks))
+
+
+def _superseded(notes: Sequence[Candidate], approval: frozenset[Kind]) -> dict[str, str]:
+    """Which note takes the place of which, by path. Two that say it of each other both stay: nobody knows
+    which is right. What an agent may not write unapproved it does not replace unapproved either."""
+    by_name = {name: one for one in notes for name in (one.path, one.id) if name}
+    claims = [(by_name[name], one) for one in notes for name in one.supersedes if name in by_name]
+    heard = [(old, new) for old, new in claims if may_supersede(old.kind, new.kind, approval, by_person=new.by_person)]
+    by_path = {old.path: new.path for old, new in heard if old.path != new.path}
+    return {path: by for path, by in by_path.items() if not _comes_back(path, by_path)}
+
+
+def may_supersede(old: Kind, new: Kind, approval: frozenset[Kind], *, by_person: bool) -> bool:
+    """Whether the word of a note of the kind `new` counts for one of the kind `old`. `approval`: the kinds of which an agent's text waits
+    for a person; `by_person`: one wrote or approved the new one as it is."""
+    return old in REPLACED and new in REPLACED and (by_person or new in approval or old not in approval)
+
+
+def _comes_back(path: str, by_path: Mapping[str, str]) -> bool:
+    seen: set[str] = set()
+    at = by_path.get(path, "")
+    while at and at != path and at not in seen:
+        seen.add(at)
+        at = by_path.get(at, "")
+    return at == path
+
+
+def _why(one: Candidate, superseded: Mapping[str, str], used: float, tracked: Sequence[str] | None, now: float, terms: MemoryTerms) -> str:
+    if one.expires is not None and one.expires <= now:
+        return "expired"
+    if by := superseded.get(one.path):
+        return f"superseded by {by}"
+    if tracked is not None and is_dead(one.globs, tracked):
+        return f"no file is left at {', '.join(one.globs[:3])}"
+    if now - used > terms.unread_s:
+        return f"neither read nor changed for {_days(terms.unread_s)}"
+    return ""
+
+
+def _over_budget(notes: Sequence[Candidate], read: Mapping[str, float], terms: MemoryTerms) -> dict[str, str]:
+    """Those that were used longest ago, until the rest fits."""
+    total = sum(one.size for one in notes)
+    going: dict[str, str] = {}
+    for one in sorted(notes, key=lambda one: (max(read.get(one.path, 0.0), one.changed), one.path)):
+        if total <= terms.semantic_max:
+            break
+        total -= one.size
+        going[one.path] = f"facts have more than {size(terms.semantic_max)}, and this one was used longest ago"
+    return going
+
+
+def _is_old_day(one: Candidate, now: float, terms: MemoryTerms) -> bool:
+    return one.kind is Kind.EPISODIC and now - one.changed > terms.episodic_s
+
+
+def _is_large_core(one: Candidate) -> bool:
+    return one.kind is Kind.CORE and one.size > CORE_MAX
+
+
+def _days(seconds: float) -> str:
+    count = seconds / DAY_S
+    return f"{count:g} day{'' if count == 1 else 's'}"
+
+
+# Listing
+# -------
+# Which files there are. Each is read once, and again when its inode, size or times change.
+
 
 STRANGE_MAX = 100
 """Files that are refused are listed."""
@@ -69,8 +272,8 @@ def folders(root: Path, top: str, strange: list[tuple[str, str]]) -> Iterator[st
 
 def _names(root: Path, top: str, below: str, strange: list[tuple[str, str]]) -> list[str]:
     try:
-        with disk.directory(root, f"{top}/{below}x") as (here, _):
-            return [name for name in here.names() if layout.kind_of(f"agents/{name}/x/notes.md")]
+        with files.directory(root, f"{top}/{below}x") as (here, _):
+            return [name for name in here.names() if files.kind_of(f"agents/{name}/x/notes.md")]
     except FileNotFoundError:
         return []
     except Refused as error:
@@ -81,8 +284,8 @@ def _names(root: Path, top: str, below: str, strange: list[tuple[str, str]]) -> 
 def _is_of_ours(path: str) -> bool:
     """Whether a note, or a directory with notes in it, can have this path."""
     if path.startswith("agents/") and path.count("/") == 1:
-        return layout.kind_of(f"{path}/x/notes.md") is not None
-    return path in ("semantic", "procedural", "episodic", "agents") or layout.kind_of(path) is not None
+        return files.kind_of(f"{path}/x/notes.md") is not None
+    return path in ("semantic", "procedural", "episodic", "agents") or files.kind_of(path) is not None
 
 
 def _why_not(path: str) -> str:
@@ -91,7 +294,7 @@ def _why_not(path: str) -> str:
         return "names have letters, digits, dots, dashes and underscores, and begin with none of the dots and dashes"
     if path.startswith(("semantic/", "procedural/")) and not name.endswith(".md"):
         return "notes are called NAME.md, and there are no directories among them"
-    return f"no note can lie there: {layout.WHERE}"
+    return f"no note can lie there: {files.WHERE}"
 
 
 def no_such(path: str, known: Iterable[str]) -> NotFound:
@@ -128,7 +331,7 @@ class Listing:
         beside them. What begins with a dot is left alone."""
         found: list[str] = []
         for below in ("agents/", *folders(self._root, self._top, [])):
-            with contextlib.suppress(FileNotFoundError, Refused), disk.directory(self._root, f"{self._top}/{below}x") as (here, _):
+            with contextlib.suppress(FileNotFoundError, Refused), files.directory(self._root, f"{self._top}/{below}x") as (here, _):
                 found += [f"{below}{name}" for name in here.names() if not name.startswith(".") and not _is_of_ours(f"{below}{name}")]
         return [(path, _why_not(path)) for path in sorted(found)[:MISNAMED_MAX]], max(0, len(found) - MISNAMED_MAX)
 
@@ -137,7 +340,7 @@ class Listing:
         strange: list[tuple[str, str]] = []
         for below in folders(self._root, self._top, strange):
             try:
-                with disk.directory(self._root, f"{self._top}/{below}x") as (here, _):
+                with files.directory(self._root, f"{self._top}/{below}x") as (here, _):
                     for name in here.names():
                         self._look(here, below, name, found, strange)
             except FileNotFoundError:
@@ -149,16 +352,16 @@ class Listing:
 
     def _look(self, here: Folder, below: str, name: str, found: dict[str, Entry], strange: list[tuple[str, str]]) -> None:
         path = f"{below}{name}"
-        kind = layout.kind_of(path)
+        kind = files.kind_of(path)
         if kind is None:
             return
-        place, limit = self._root / self._top / path, layout.size_max(kind)
+        place, limit = self._root / self._top / path, files.size_max(kind)
         try:
-            seen = disk.look(here, name, place, limit)
+            seen = files.look(here, name, place, limit)
             if seen is None:
                 return
             kept = self._seen.get(path)
-            if kept is None or kept[0] != disk.identity(seen):
+            if kept is None or kept[0] != files.identity(seen):
                 kept = self._read(here, path, kind, seen)
         except (Refused, HostError) as error:
             strange.append((path, error.why))
@@ -168,7 +371,7 @@ class Listing:
             found[path] = kept[1]
 
     def _read(self, here: Folder, path: str, kind: Kind, seen: os.stat_result) -> tuple[Identity, Entry] | None:
-        read = disk.read_in(here, path.rpartition("/")[2], self._root / self._top / path, layout.size_max(kind))
+        read = files.read_in(here, path.rpartition("/")[2], self._root / self._top / path, files.size_max(kind))
         if read is None:
             return None
         meta = {} if kind is Kind.EPISODIC else note.listed(read.data.decode("utf-8", "replace"))

@@ -1,25 +1,117 @@
-"""One mailbox: `tmp/`, `new/` and `cur/` of its owner. A message is written in `tmp/`, lies in `new/` until it is read, and then in `cur/`.
-
-Whoever renames it from `new/` to `cur/` has claimed it: of several readers exactly one does. A person, and an agent without a sandbox, can
-write here, so everything is reached through the foreign door; what we did not put there is told apart by the ledger, not by its look.
-All functions read and write files: call them on the memory's thread. They raise HostError when the directory cannot be used.
-"""
+"""One mailbox, and one message as text."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
+import re
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from memory.message import FILE_MAX
-from supervisor.core.errors import HostError
-from supervisor.host import files, foreign
-from supervisor.host.foreign import Folder
+from supervisor.host import files, untrusted_fs
+from supervisor.host.untrusted_fs import Folder
+from supervisor.kernel.errors import HostError, Refused
+
+# Message
+# -------
+# One message as text: a few keys between two lines of three dashes, then its words. People can read it and write one by hand.
+#
+#     ---
+#     id: 01J...
+#     from: 1123-k3f9/planner
+#     to: 1123-k3f9/builder
+#     subject: "which port?"
+#     ---
+#     The words.
+#
+# A key and its value stand on one line; a value is plain text, or in double quotes as JSON has it. That is a part of YAML, and all
+# of it that is read: what else somebody wrote there is refused, so no document can be large or endless when it is unfolded.
+
+
+HEAD_MAX = 8 * 2**10
+"""Characters of the front matter."""
+FILE_MAX = 64 * 2**10
+"""Bytes of a message's file."""
+_FENCE = "---"
+_KEY = re.compile(r"([A-Za-z][A-Za-z0-9_-]{0,39}):(?:[ \t]+(.*))?\Z")
+_PLAIN = re.compile(r"[A-Za-z0-9/_.+:-]+\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What a file says. Nothing of `head` is to be believed: who sent it and when is in the ledger."""
+
+    head: Mapping[str, str] = field(default_factory=dict)
+    body: str = ""
+
+
+def written(message: Message) -> str:
+    """The text of the file; `parse` gives the same message back. Empty values are left out."""
+    lines = [f"{key}: {_value(text)}" for key, text in message.head.items() if text]
+    return "\n".join([_FENCE, *lines, _FENCE, message.body.rstrip("\n"), ""])
+
+
+def _value(text: str) -> str:
+    return text if _PLAIN.match(text) else json.dumps(text, ensure_ascii=False)
+
+
+def parse(text: str) -> Message:
+    """Read a message; one without front matter is all words. Raises Refused for front matter that is broken, saying in which line."""
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n")
+    if not text.startswith(f"{_FENCE}\n"):
+        return Message({}, text)
+    head, found, body = f"\n{text[len(_FENCE) + 1 :]}\n".partition(f"\n{_FENCE}\n")
+    if not found or len(head) > HEAD_MAX:
+        raise _broken("its front matter has no end" if not found else f"its front matter is longer than {HEAD_MAX} characters")
+    return Message(dict(_pairs(head)), body[:-1])
+
+
+def _pairs(head: str) -> list[tuple[str, str]]:
+    pairs = []
+    for number, line in enumerate(head.split("\n"), 1):  # it begins with an empty line
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        found = _KEY.match(line)
+        if found is None:
+            raise _broken(f"line {number} is not `key: value`")
+        pairs.append((found[1].lower(), _read(found[2] or "", number)))
+    return pairs
+
+
+def _read(value: str, number: int) -> str:
+    value = value.strip()
+    if value[:1] == "'" and value[-1:] == "'" and len(value) > 1:
+        return value[1:-1].replace("''", "'")
+    if value[:1] != '"':
+        return value
+    try:
+        text = json.loads(value)
+    except (ValueError, RecursionError):
+        text = None
+    if not isinstance(text, str):
+        raise _broken(f"line {number}: its value in quotes does not end, or is no text")
+    return text
+
+
+def _broken(why: str) -> Refused:
+    return Refused("not a message", why=why, kept="the file, set aside")
+
+
+# Maildir
+# -------
+# One mailbox: `tmp/`, `new/` and `cur/` of its owner. A message is written in `tmp/`, lies in `new/` until it is read, and then in
+# `cur/`.
+#
+# Whoever renames it from `new/` to `cur/` has claimed it: of several readers exactly one does. A person, and an agent without a
+# sandbox, can write here, so everything is reached through the foreign door; what we did not put there is told apart by the ledger,
+# not by its look. All functions read and write files: call them on the memory's thread. They raise HostError when the directory
+# cannot be used.
+
 
 SUFFIX = ".md"
 STILL_S, EMPTY_S = 2.0, 10.0
@@ -135,7 +227,7 @@ class Maildir:
     @contextlib.contextmanager
     def _box(self, box: Box, *, make: bool = True) -> Iterator[Folder]:
         try:
-            with foreign.folder(self._mail, f"{self.owner}/{box}", make=make) as place:
+            with untrusted_fs.folder(self._mail, f"{self.owner}/{box}", make=make) as place:
                 yield place
         except OSError as error:
             if not make and isinstance(error, FileNotFoundError):
@@ -155,7 +247,7 @@ def _found(new: Folder, name: str) -> Found:
         return Found(name, None, f"its name does not end with {SUFFIX}")
     data = new.read(name, FILE_MAX + 1)
     if data is None:
-        what = foreign.kind(seen)
+        what = untrusted_fs.kind(seen)
         return Found(name, None, f"it is {what}" if what != "a file" else "it is a file with several names")
     if _is_unfinished(new, name, seen):
         return Found(name, None, "it is being written", unfinished=True)
@@ -180,10 +272,10 @@ def _which(seen: os.stat_result) -> str:
 def owners(mail: Path) -> list[str]:
     """Who has a mailbox: `person`, and tasks as RUN/TASK. Names that can be neither are left out."""
     found = []
-    with foreign.folder(mail) as top:
+    with untrusted_fs.folder(mail) as top:
         runs = [name for name in top.names() if _is_folder(top, name)]
     for run in sorted(runs):
-        with contextlib.suppress(OSError), foreign.folder(mail, run) as below:
+        with contextlib.suppress(OSError), untrusted_fs.folder(mail, run) as below:
             names = [name for name in below.names() if _is_folder(below, name)]
             found += [run] if run == "person" else [f"{run}/{name}" for name in sorted(names)]
     return found
@@ -191,13 +283,13 @@ def owners(mail: Path) -> list[str]:
 
 def _is_folder(place: Folder, name: str) -> bool:
     seen = place.look(name)
-    return not name.startswith(".") and seen is not None and foreign.kind(seen) == "a directory"
+    return not name.startswith(".") and seen is not None and untrusted_fs.kind(seen) == "a directory"
 
 
 def changed(mail: Path, owner: str) -> int:
     """When `new/` of a mailbox changed last, as the file system says; 0 when there is none."""
     try:
-        with foreign.folder(mail, owner) as box:
+        with untrusted_fs.folder(mail, owner) as box:
             seen = box.look(Box.NEW)
     except OSError:
         return 0

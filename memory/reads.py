@@ -1,19 +1,24 @@
-"""How often each note is read and by whom, and how much of the prompts that begin alike providers read from their caches.
-
-Rows of `memory.db`. They may be lost in a power cut, never in a crash of ours; nothing else depends on them.
-"""
+"""How often each note is read, and how much of prompts providers read from their caches."""
 
 from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from memory.versions import BOOK
-from supervisor.ledger import store
+from supervisor.store import sqlite
+
+# Reads
+# -----
+# How often each note is read and by whom, and how much of the prompts that begin alike providers read from their caches.
+#
+# Rows of `memory.db`. They may be lost in a power cut, never in a crash of ours; nothing else depends on them.
+
 
 UNCOUNTED_MAX = 1000
 
@@ -51,7 +56,7 @@ class ReadBook:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._db = store.connect(path, book=BOOK, checked=False)
+        self._db = sqlite.connect(path, book=BOOK, checked=False)
 
     @classmethod
     @contextlib.contextmanager
@@ -66,7 +71,7 @@ class ReadBook:
     def note(self, paths: Iterable[str], task: str, at: float, *, given: bool) -> None:
         """These were read by a task, or by `person`: asked for, or `given` before its prompt."""
         rows = [(path, task, int(given), int(not given), at, at) for path in dict.fromkeys(paths)]
-        with store.transaction(self._db, self._path, book=BOOK, durable=False):
+        with sqlite.transaction(self._db, self._path, book=BOOK, durable=False):
             self._db.executemany(
                 """INSERT INTO reading (path, task, given, read, first, last) VALUES (?, ?, ?, ?, ?, ?)
                    ON CONFLICT (path, task) DO UPDATE SET given = given + excluded.given, read = read + excluded.read,
@@ -77,7 +82,7 @@ class ReadBook:
     def briefed(self, task: str, epoch: int, prefix: tuple[str, int], at: float) -> None:
         """An attempt was given the prefix of this digest and size. A launch that is repeated counts once."""
         digest, size = prefix
-        with store.transaction(self._db, self._path, book=BOOK, durable=False):
+        with sqlite.transaction(self._db, self._path, book=BOOK, durable=False):
             self._db.execute(
                 """INSERT INTO prefix (digest, bytes, first, last) VALUES (?, ?, ?, ?)
                    ON CONFLICT (digest) DO UPDATE SET last = excluded.last""",
@@ -93,7 +98,7 @@ class ReadBook:
     def count(self, results: Mapping[tuple[str, int], Mapping[str, Any]]) -> None:
         """What attempts that ended took, by their `result.json`."""
         rows = [(*_sent(found.get("tokens")), *_sent(found.get("first_request")), *key) for key, found in results.items()]
-        with store.transaction(self._db, self._path, book=BOOK, durable=False):
+        with sqlite.transaction(self._db, self._path, book=BOOK, durable=False):
             self._db.executemany(
                 "UPDATE briefed SET ended = 1, input = ?, cache_read = ?, first_input = ?, first_read = ? WHERE task = ? AND epoch = ?",
                 rows,
@@ -138,3 +143,39 @@ def _sent(tokens: Any) -> tuple[int | None, int | None]:
     if all(count is None for count in known):
         return None, None
     return (known[0] or 0) + (known[1] or 0), known[2] or 0
+
+
+# Cache note
+# ----------
+# The note that says how much of the prompts that begin alike providers read from their caches. Pure.
+
+
+PATH = "semantic/prompt-cache.md"
+SHOWN = 20
+_HEAD = """---
+kind: semantic
+title: How much of our prompts came from the provider's cache
+tags: [figures]
+source: nightcrew
+---
+
+All agents of this repository are told the same first, until core.md changes. Of each such beginning: how many attempts were given it, and
+how much of what they sent the provider had in its cache, in their first requests and in all of them.
+
+| Beginning | Last given | Bytes | Attempts | Counted | First requests | All requests |
+| --- | --- | --: | --: | --: | --: | --: |
+"""
+
+
+def text(prefixes: Sequence[Prefix]) -> str:
+    """The note."""
+    return _HEAD + "".join(f"| {' | '.join(_cells(one))} |\n" for one in prefixes[:SHOWN])
+
+
+def _cells(one: Prefix) -> tuple[str, ...]:
+    day = datetime.fromtimestamp(one.last, UTC).strftime("%Y-%m-%d")
+    return (one.digest, day, str(one.bytes), str(one.attempts), str(one.counted), _percent(one.first_hit_ratio), _percent(one.hit_ratio))
+
+
+def _percent(ratio: float | None) -> str:
+    return "–" if ratio is None else f"{ratio:.0%}"

@@ -1,8 +1,4 @@
-"""What lies below one directory, looked at again and again: every file by inode, size and times, through the door for what agents write.
-
-A walk is cut into pieces, so that neither its thread nor a processor belongs to it for long. What it finds different may have changed; who
-reads the file says whether it did.
-"""
+"""Look at directories again and again for changes, and wait until a file is quiet."""
 
 from __future__ import annotations
 
@@ -10,12 +6,21 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Callable, Container, Generator, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Generator, Hashable, Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, Generic, TypeVar
 
-from supervisor.host import foreign
+from supervisor.host import untrusted_fs
+
+# Rescan
+# ------
+# What lies below one directory, looked at again and again: every file by inode, size and times, through the door for what agents
+# write.
+#
+# A walk is cut into pieces, so that neither its thread nor a processor belongs to it for long. What it finds different may have
+# changed; who reads the file says whether it did.
+
 
 PIECE = 500
 """Entries of one piece: about 5 ms."""
@@ -88,7 +93,7 @@ class Rescan:
         """Every entry, and of regular files what they are. None when there is no such directory."""
         deep, above = Deep.below(self._name), len(self._name) + 1
         try:
-            for folder, _, entry in foreign.entries(self._top, self._name, leave_out=deep):
+            for folder, _, entry in untrusted_fs.entries(self._top, self._name, leave_out=deep):
                 try:
                     is_file = entry.is_file(follow_symlinks=False)
                     yield f"{folder}/{entry.name}"[above:], entry.stat(follow_symlinks=False) if is_file else None
@@ -111,7 +116,7 @@ class Rescan:
     def _is_being_written(self, path: str) -> bool:
         folder, _, name = f"{self._name}/{path}".rpartition("/")
         try:
-            with foreign.folder(self._top, folder) as here:
+            with untrusted_fs.folder(self._top, folder) as here:
                 return here.is_being_written(name) is True
         except OSError:
             return False  # it is gone, or in the way: who reads it says so
@@ -132,7 +137,7 @@ def seen(top: Path, path: str) -> os.stat_result | None:
     """The regular file at `path` below `top`, which no link leads to; None when there is none. Raises OSError."""
     folder, _, name = path.rpartition("/")
     try:
-        with foreign.folder(top, folder) as here:
+        with untrusted_fs.folder(top, folder) as here:
             found = here.look(name)
     except OSError as error:
         if error.errno in _NO_FOLDER:
@@ -160,3 +165,42 @@ class Deep(Container[str]):
 
     def __contains__(self, path: object) -> bool:
         return str(path).count("/") >= self.levels or "/." in str(path)
+
+
+# Debounce
+# --------
+# When a path whose file changes again and again is looked at: once it is quiet, and not much later than its first event.
+
+
+K = TypeVar("K", bound=Hashable)
+QUIET_S = 0.05
+"""An editor that writes a file in several steps is done within this."""
+LATEST_S = 0.1
+"""After the first event of a path that never becomes quiet."""
+
+
+@dataclass(slots=True)
+class Debounce(Generic[K]):
+    """What waits to be looked at. Moments are monotonic seconds."""
+
+    quiet_s: float = QUIET_S
+    latest_s: float = LATEST_S
+    _waiting: dict[K, tuple[float, float]] = field(default_factory=dict)
+    """When it is looked at, and when at the latest."""
+
+    def add(self, keys: Iterable[K], now: float) -> None:
+        """Something happened to these."""
+        for key in keys:
+            latest = self._waiting[key][1] if key in self._waiting else now + self.latest_s
+            self._waiting[key] = (min(now + self.quiet_s, latest), latest)
+
+    def due(self, now: float) -> list[K]:
+        """Those whose moment has come; they wait no more."""
+        found = [key for key, (at, _) in self._waiting.items() if at <= now]
+        for key in found:
+            del self._waiting[key]
+        return found
+
+    def next_at(self) -> float | None:
+        """When the next one is due."""
+        return min((at for at, _ in self._waiting.values()), default=None)

@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from memory import days, layout, note
-from memory.layout import Kind, Layout
+from memory import files, note
+from memory.files import Layout
 from memory.listing import Entry, Listing, Replacement
-from memory.note import Note
-from memory.plain_text import stripped
+from memory.note import Note, stripped
 from memory.versions import PERSON, UNKNOWN, Action, Author, Change, Versions
 from memory.writing import QUARANTINE, Put, Text, Writer
-from supervisor.core.errors import HostError, NotFound, Refused, UsageError
+from supervisor.kernel.errors import HostError, NotFound, Refused, UsageError
+from supervisor.kernel.path_globs import Kind
 
 __all__ = ["PERSON", "QUARANTINE", "UNKNOWN", "Action", "Author", "Change", "Entry", "Put", "Store", "Stored", "Terms"]
 
@@ -48,7 +48,7 @@ class Stored:
 
 
 class Store:
-    """Of one project; it belongs to one thread. Paths are those of memory/layout.py. Everything raises UsageError for what is no path,
+    """Of one project; it belongs to one thread. Paths are those of memory/files.py. Everything raises UsageError for what is no path,
     Refused for what is no plain file of its size, and DiskFull, ToolFailed and LedgerError with the files as they were, but for a change
     that a power cut may undo (`host.files.unsynced`): that one is made."""
 
@@ -71,7 +71,7 @@ class Store:
 
     def read(self, path: str) -> Stored | None:
         """A file, or None. What waits for a person has `quarantine/` before its path."""
-        kind = layout.checked(path.removeprefix(QUARANTINE))
+        kind = files.checked(path.removeprefix(QUARANTINE))
         found = self._writer.read(path)
         if found is None:
             return None
@@ -94,10 +94,10 @@ class Store:
             if found is not None:
                 yield found
 
-    def day(self, path: str) -> tuple[list[dict[str, object]], list[days.Skipped]]:
+    def day(self, path: str) -> tuple[list[dict[str, object]], list[note.Skipped]]:
         """The records of a day, and the lines that are none. Both are empty when there is no such day."""
         found = self.read(path)
-        return days.records(found.text.encode()) if found is not None else ([], [])
+        return note.records(found.text.encode()) if found is not None else ([], [])
 
     def superseding(self, path: str, kind: Kind, note_id: object) -> list[str]:
         """The paths of the notes that take the place of the one at `path`."""
@@ -129,7 +129,7 @@ class Store:
         now = self._wall()
         path = f"episodic/{datetime.fromtimestamp(now, UTC):%Y-%m-%d}.jsonl"
         where = f"{QUARANTINE}{path}" if self._waits(Kind.EPISODIC, author) else path
-        self._writer.append(where, author, lambda number: days.line(record, author, now, number))
+        self._writer.append(where, author, lambda number: note.line(record, author, now, number))
         return where
 
     def add_day(self, path: str, text: str, author: Author) -> int:
@@ -137,8 +137,8 @@ class Store:
         themselves who wrote them."""
         if author.is_agent:
             raise _not_a_person(path)
-        there = set(map(days.again, self.day(path)[0]))
-        missing = [line for line in map(days.again, days.records(text.encode())[0]) if line not in there]
+        there = set(map(note.again, self.day(path)[0]))
+        missing = [line for line in map(note.again, note.records(text.encode())[0]) if line not in there]
         for line in dict.fromkeys(missing):
             self._writer.append(path, author, lambda _, line=line: line)  # type: ignore[misc]
         return len(missing)
@@ -153,7 +153,7 @@ class Store:
     def restore(self, path: str, author: Author, version: str | None = None) -> Put:
         """Write an older version again: the one whose first digits are given, else the last one that was another than now. Of a day the
         recorded lines that are missing are added, for a person. Raises NotFound, and UsageError for a version of a day."""
-        if layout.kind_of(path) is Kind.EPISODIC and version is None:
+        if files.kind_of(path) is Kind.EPISODIC and version is None:
             return self._restore_day(path, author)
         kind = self._may_write(path, author)
         now = self._writer.read(path)
@@ -202,7 +202,7 @@ class Store:
 
     def found_all(self, paths: Sequence[str]) -> list[Change]:
         """As `found`, of many, in one transaction. Paths at which nothing may lie are left out."""
-        return self._writer.found([path for path in paths if layout.kind_of(path) is not None])
+        return self._writer.found([path for path in paths if files.kind_of(path) is not None])
 
     def known(self) -> list[str]:
         """The paths of all files that were there at the last look."""
@@ -233,7 +233,7 @@ class Store:
         return put
 
     def _approve_note(self, waits: Stored, path: str, author: Author) -> Put:
-        text = Text(layout.meant(path), waits.text.encode(), author, Action.APPROVE)
+        text = Text(files.meant(path), waits.text.encode(), author, Action.APPROVE)
         here = self._writer.read(text.path)
         if here is not None and here.data == text.data:  # an approval came so far before
             return self._writer.write(text)
@@ -246,7 +246,7 @@ class Store:
             return f"it is kept as {put.conflict}, and still waits"
         if self._writer.read(f"{QUARANTINE}{path}") is None:
             return "it is approved, and a power cut may undo that"
-        here = self._writer.read(layout.meant(path))
+        here = self._writer.read(files.meant(path))
         is_there = not self._missing(path) if waits.kind is Kind.EPISODIC else here is not None and here.version == waits.version
         return "it is approved, and still waits" if is_there else "it still waits, and nothing of it is approved"
 
@@ -254,7 +254,7 @@ class Store:
         """Move what waits to the archive; its path there. Raises NotFound, and Refused for an agent."""
         if author.is_agent:
             raise _not_a_person(path)
-        layout.checked(path)
+        files.checked(path)
         return self._writer.move(f"{QUARANTINE}{path}", f"archive/{QUARANTINE}{path}", author, Action.REJECT)
 
     def _approve_day(self, path: str, author: Author) -> None:
@@ -263,8 +263,8 @@ class Store:
     def _missing(self, path: str) -> list[bytes]:
         """The lines of a day that wait and that it does not have. Two that have no number, since somebody wrote them by hand, are one when
         they are the same."""
-        there = set(map(days.again, self.day(path)[0]))
-        waits = dict.fromkeys(map(days.again, self.day(f"{QUARANTINE}{path}")[0]))
+        there = set(map(note.again, self.day(path)[0]))
+        waits = dict.fromkeys(map(note.again, self.day(f"{QUARANTINE}{path}")[0]))
         return [line for line in waits if line not in there]
 
     def _waits_at(self, path: str, author: Author) -> Stored:
@@ -285,22 +285,22 @@ class Store:
         path = text.path
         last = next(iter(self.changes(f"{QUARANTINE}{path}", 1)), None)
         if last is not None and last.version and last.author != text.author.name:
-            path = layout.beside(path, text.author.name)
+            path = files.beside(path, text.author.name)
         put = self._writer.write(Text(f"{QUARANTINE}{path}", text.data, text.author, text.action, base))
         return Put(path, put.version, quarantined=True)
 
     def _may_write(self, path: str, author: Author, *, removes: bool = False) -> Kind:
-        kind = layout.checked(path)
+        kind = files.checked(path)
         if kind is Kind.EPISODIC and not removes:
             raise UsageError("a day is only added to", on=path, hint="nightcrew mem append TEXT")
         if not author.is_agent:
             return kind
-        if kind is Kind.NOTES and layout.meant(path) != layout.notes_of(author.name):
-            raise Refused("these are another agent's notes", on=path, hint=f"yours are {layout.notes_of(author.name)}")
+        if kind is Kind.NOTES and files.meant(path) != files.notes_of(author.name):
+            raise Refused("these are another agent's notes", on=path, hint=f"yours are {files.notes_of(author.name)}")
         if removes and (self._waits(kind, author) or kind is Kind.EPISODIC):
             raise _not_a_person(path)
-        if layout.is_conflict(path) and not removes:
-            raise Refused("only nightcrew gives such a name", on=path, hint=f"write {layout.meant(path)}")
+        if files.is_conflict(path) and not removes:
+            raise Refused("only nightcrew gives such a name", on=path, hint=f"write {files.meant(path)}")
         return kind
 
     def _signed(self, path: str, kind: Kind, text: str, author: Author) -> str:
@@ -327,9 +327,9 @@ class Store:
             data = text.encode()
         except UnicodeEncodeError:
             raise UsageError("not Unicode text", on=path) from None
-        if len(data) > layout.size_max(kind):
+        if len(data) > files.size_max(kind):
             raise UsageError(
-                "the note is too large", on=path, why=f"{len(data)} bytes; {layout.size_max(kind)} are allowed", hint="divide it"
+                "the note is too large", on=path, why=f"{len(data)} bytes; {files.size_max(kind)} are allowed", hint="divide it"
             )
         return data
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from supervisor.ledger import store
+from supervisor.store import sqlite
 
-BOOK = store.Book(
+BOOK = sqlite.Book(
     name="the memory's file",
     schema=1,
     tables=frozenset({"change", "content", "known", "reading", "prefix", "briefed"}),
@@ -115,7 +115,9 @@ class Versions:
     def __init__(self, path: Path, *, reads: bool = False) -> None:
         """`reads`: nothing is written, and the file has to be there; a supervisor may have it open meanwhile."""
         self._path = path
-        self._db = store.connect_readonly(path, book=BOOK) if reads else store.connect(path, book=BOOK, checked=False)  # it grows for ever
+        self._db = (
+            sqlite.connect_readonly(path, book=BOOK) if reads else sqlite.connect(path, book=BOOK, checked=False)
+        )  # it grows for ever
 
     @property
     def db(self) -> sqlite3.Connection:
@@ -131,7 +133,7 @@ class Versions:
         if self._db.in_transaction:
             yield
             return
-        with store.transaction(self._db, self._path, book=BOOK, durable=durable):
+        with sqlite.transaction(self._db, self._path, book=BOOK, durable=durable):
             yield
 
     def keep(self, data: bytes) -> str:

@@ -19,13 +19,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from memory import disk, layout, listing
-from memory.disk import Changed, Plain
-from memory.layout import Kind
+from memory import files, listing
+from memory.files import Changed, Plain
 from memory.versions import NEVER, NOTHING, UNKNOWN, Action, Author, Change, Identity, Known, Planned, Versions, version_of
-from supervisor.core.errors import DiskFull, HostError, LedgerError, NightcrewError, NotFound, Refused
 from supervisor.host.failpoint import failpoint
-from supervisor.host.foreign import Folder
+from supervisor.host.untrusted_fs import Folder
+from supervisor.kernel.errors import DiskFull, HostError, LedgerError, NightcrewError, NotFound, Refused
+from supervisor.kernel.path_globs import Kind
 
 TRIES = 5
 """So often a text is written that does not say what it replaces, while others write the same file."""
@@ -65,7 +65,7 @@ def place(path: str) -> str:
 
 def limit(path: str) -> int:
     """Bytes that the file may have."""
-    return layout.size_max(layout.kind_of(path.removeprefix(QUARANTINE)) or Kind.SEMANTIC)
+    return files.size_max(files.kind_of(path.removeprefix(QUARANTINE)) or Kind.SEMANTIC)
 
 
 def _folder_of(path: str) -> str:
@@ -108,7 +108,7 @@ class Writer:
 
     def read(self, path: str) -> Plain | None:
         """The file as it is. Raises Refused for what is no plain file."""
-        return disk.read(self._root, place(path), limit(path))
+        return files.read(self._root, place(path), limit(path))
 
     def write(self, text: Text, if_version: str | None = None) -> Put:
         """Put a text in the place of a file, or, when that is not `if_version` ("" for: none), beside it. Raises Refused, DiskFull,
@@ -129,8 +129,8 @@ class Writer:
 
     def keep_beside(self, text: Text) -> Put:
         """Write it under a name of its own, which says for which file it was meant."""
-        for number in range(1, disk.NUMBERS):
-            path = layout.beside(text.path, text.author.name, number)
+        for number in range(1, files.NUMBERS):
+            path = files.beside(text.path, text.author.name, number)
             seen = self.read(path)
             if seen is None or seen.data == text.data:
                 put = self.write(Text(path, text.data, text.author, Action.CONFLICT), seen.version if seen is not None else "")
@@ -147,8 +147,8 @@ class Writer:
         with self._settled_after():
             failpoint("note.pending")
             where = place(text.path)
-            with disk.directory(self._root, where, make=True) as (here, name):
-                outcome = disk.replace(here, name, self._root / where, text.data, current, limit(text.path))
+            with files.directory(self._root, where, make=True) as (here, name):
+                outcome = files.replace(here, name, self._root / where, text.data, current, limit(text.path))
                 if isinstance(outcome, Changed):
                     self._versions.settle(number, "dropped")
                     return False
@@ -157,7 +157,7 @@ class Writer:
                         self.keep_beside(Text(text.path, outcome.displaced, UNKNOWN, Action.CONFLICT))
                     self._done(number, text.path, version)
                     if outcome.draft:
-                        disk.discard(here, outcome.draft, limit(text.path))
+                        files.discard(here, outcome.draft, limit(text.path))
         return True
 
     def _done(self, number: int, path: str, version: str) -> None:
@@ -208,13 +208,13 @@ class Writer:
         number = self._versions.begin(Planned(path, author, action, "", before, size), self._wall())
         with self._settled_after():
             failpoint("note.pending")
-            with disk.directory(self._root, to, make=True):
+            with files.directory(self._root, to, make=True):
                 pass  # a full disk has no room for one that has to be made
             yield lambda: self._moved(number, path, to)
 
     def _moved(self, number: int, path: str, to: str) -> str:
         try:
-            moved = disk.move(self._root, place(path), to)
+            moved = files.move(self._root, place(path), to)
         except FileNotFoundError:
             self._versions.settle(number, "dropped")
             raise NotFound("no such file in the memory", on=path, hint="nightcrew mem ls") from None
@@ -247,15 +247,15 @@ class Writer:
         with self._settled_after():
             failpoint("note.pending")
             whole = b"\n".join(lines)
-            added = disk.append(self._root, place(path), whole, limit(path))
+            added = files.append(self._root, place(path), whole, limit(path))
             known, last = self._versions.known(path)
-            ours = disk.identity(added.before) == last or (not known and added.before.st_size == 0)
+            ours = files.identity(added.before) == last or (not known and added.before.st_size == 0)
             grown = added.after.st_size - added.before.st_size in (len(whole) + 1, len(whole) + 2)
             with self._row_may_wait(), self._versions.together(durable=False):
                 for number in numbers:
                     self._versions.settle(number, "done")
                 if ours and grown:  # nobody else added meanwhile, or the next look shall find it
-                    self._versions.know(path, version_of(lines[-1]), disk.identity(added.after))
+                    self._versions.know(path, version_of(lines[-1]), files.identity(added.after))
             failpoint("note.done")
 
     def found(self, paths: Sequence[str]) -> list[Change]:
@@ -267,7 +267,7 @@ class Writer:
             seen = [one for _, group in itertools.groupby(paths, _folder_of) for one in self._look(list(group), known)]
             self._record_all(seen, known)
         changes = self._versions.changes_after(before, len(paths))
-        days, newest = [path for path in paths if layout.kind_of(path) is Kind.EPISODIC], self._versions.newest()
+        days, newest = [path for path in paths if files.kind_of(path) is Kind.EPISODIC], self._versions.newest()
         for change in changes:
             if change.path in days and change.version:
                 self._bring_back(change, self._looked.get(change.path, self._opened))
@@ -292,7 +292,7 @@ class Writer:
     def _look(self, paths: list[str], known: Mapping[str, Known]) -> list[tuple[str, Plain | None]]:
         """What lies at these paths of one directory, which is opened once for all; those where nothing changed are left out."""
         try:
-            with disk.directory(self._root, place(paths[0])) as (here, _):
+            with files.directory(self._root, place(paths[0])) as (here, _):
                 looked = [(path, self._look_in(here, path, known.get(path, NOTHING))) for path in paths]
         except (FileNotFoundError, Refused, HostError) as error:
             if len(paths) > 1:  # each has a reason of its own
@@ -304,10 +304,10 @@ class Writer:
     def _look_in(self, here: Folder, path: str, known: Known) -> Plain | _Same | None:
         version, last = known
         name = path.rpartition("/")[2]
-        if version and last != NEVER and disk.stands_in(here, name, last):
+        if version and last != NEVER and files.stands_in(here, name, last):
             return _Same()
         try:
-            return disk.read_in(here, name, self._root / place(path), limit(path))
+            return files.read_in(here, name, self._root / place(path), limit(path))
         except Refused:
             return None
 
@@ -321,7 +321,7 @@ class Writer:
         for path, seen in looked:
             before, last = known.get(path, NOTHING)
             version, identity = (seen.version, seen.identity) if seen is not None else ("", NEVER)
-            is_day = layout.kind_of(path.removeprefix(QUARANTINE)) is Kind.EPISODIC
+            is_day = files.kind_of(path.removeprefix(QUARANTINE)) is Kind.EPISODIC
             if is_day and seen is not None and seen.looked == last:
                 continue
             if seen is not None and (version != before or identity != NEVER):
@@ -362,7 +362,7 @@ class Writer:
             found = self.read(path)
         except Refused:
             return _Seen(None, is_plain=False)
-        is_day = found is not None and layout.kind_of(path.removeprefix(QUARANTINE)) is Kind.EPISODIC
+        is_day = found is not None and files.kind_of(path.removeprefix(QUARANTINE)) is Kind.EPISODIC
         return _Seen(found, lines=frozenset(found.data.split(b"\n")) if found is not None and is_day else None)
 
     def _know_again(self, change: Change, size: int, seen: _Seen) -> None:
@@ -377,10 +377,10 @@ class Writer:
         """Remove the drafts of killed writers. One that has what nobody knows was exchanged for a file within the last moment."""
         for top in ("memory", "quarantine"):
             for below in listing.folders(self._root, top, []):
-                with contextlib.suppress(FileNotFoundError, Refused), disk.directory(self._root, f"{top}/{below}x") as (here, _):
-                    for draft, name in disk.drafts(here):
+                with contextlib.suppress(FileNotFoundError, Refused), files.directory(self._root, f"{top}/{below}x") as (here, _):
+                    for draft, name in files.drafts(here):
                         path = f"{below}{name}" if top == "memory" else f"{QUARANTINE}{below}{name}"
-                        if layout.kind_of(f"{below}{name}") is not None:
+                        if files.kind_of(f"{below}{name}") is not None:
                             self._sweep_draft(here, draft, path, texts)
 
     def _sweep_draft(self, here: Folder, draft: str, path: str, texts: Sequence[bytes]) -> None:
@@ -388,4 +388,4 @@ class Writer:
         is_kept = data is None or any(text.startswith(data) for text in texts) or self._versions.content(version_of(data)) is not None
         if data is not None and not is_kept:
             self.keep_beside(Text(path, data, UNKNOWN, Action.CONFLICT))
-        disk.discard(here, draft, limit(path))
+        files.discard(here, draft, limit(path))

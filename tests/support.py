@@ -19,12 +19,13 @@ from typing import Any
 
 from agents.tmux import ServerGone, Tmux, server_process
 from supervisor import __version__
-from supervisor.core.errors import NightcrewError
-from supervisor.daemon import gateway_process, lock, zygotes
 from supervisor.gateway import process_lock
 from supervisor.host import procfs, scratch, unix_sockets
 from supervisor.host.paths import ATTEMPT, FAR, SET_UP, Home
-from supervisor.ledger import queries, store
+from supervisor.kernel.errors import NightcrewError
+from supervisor.server import gateway_process, lock
+from supervisor.server.attempts import zygotes
+from supervisor.store import queries, sqlite
 from tests import warm
 
 GIT_IDENTITY = {
@@ -171,8 +172,8 @@ class House:
 
     def ready(self) -> bool:
         """Whether a supervisor answers and has recovered."""
-        from supervisor.core.errors import NightcrewError
-        from supervisor.daemon import protocol
+        from supervisor.client import protocol
+        from supervisor.kernel.errors import NightcrewError
 
         try:
             return bool(protocol.call(self.home.daemon_socket, "ping", {}, timeout_s=5)["ready"])
@@ -199,7 +200,7 @@ class House:
 
     def tasks(self) -> list[queries.TaskView]:
         """Every task that the ledger holds."""
-        db = store.connect_readonly(self.home.ledger)
+        db = sqlite.connect_readonly(self.home.ledger)
         try:
             return [view for run in reversed(queries.runs(db, 1000)) for view in queries.of_run(db, run.id)]
         finally:
@@ -280,9 +281,9 @@ def mounted_below(root: Path) -> list[str]:
 
 def tagged_processes(home: Home) -> list[int]:
     """Pids whose environment carries a tag of this home."""
-    from supervisor.core import identity, records
+    from supervisor.kernel import names, records
 
-    prefix = f"{identity.TAG_VARIABLE}={records.tag(str(home.root), '', 0).partition(':')[0]}:".encode()
+    prefix = f"{names.TAG_VARIABLE}={records.tag(str(home.root), '', 0).partition(':')[0]}:".encode()
     return [pid for pid in procfs.pids() if prefix in b"\0" + procfs.slurp(f"/proc/{pid}/environ")]
 
 

@@ -87,7 +87,7 @@ def all_keys() -> set[str]:
 
 
 def all_errors() -> set[str]:
-    module = importlib.import_module("supervisor.core.errors")
+    module = importlib.import_module("supervisor.kernel.errors")
     return {name for name, item in vars(module).items() if isinstance(item, type) and issubclass(item, module.NightcrewError)}
 
 

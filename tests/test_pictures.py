@@ -13,10 +13,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from supervisor.faces.crew import Group
-from supervisor.faces.doors import Page
-from supervisor.faces.status import cut
-from supervisor.faces.top.heading import Footing
+from supervisor.views.crew import Group
+from supervisor.views.protocols import Page
+from supervisor.views.status import cut
+from supervisor.views.top.lists import Footing
 
 ROOT = Path(__file__).resolve().parent.parent
 SVG = "{http://www.w3.org/2000/svg}"

@@ -1,4 +1,4 @@
-"""Draws the two tables of supervisor/core/states.py into docs/architecture.md. Run it after a change of either table:
+"""Draws the two tables of supervisor/kernel/states.py into docs/architecture.md. Run it after a change of either table:
 
 .venv/bin/python tools/diagrams.py
 """
@@ -11,7 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
 
-from supervisor.core.states import ATTEMPT_TRANSITIONS, FINAL, TASK_TRANSITIONS, AttemptState, TaskState
+from supervisor.kernel.states import ATTEMPT_TRANSITIONS, FINAL, TASK_TRANSITIONS, AttemptState, TaskState
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "architecture.md"
 

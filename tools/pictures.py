@@ -30,9 +30,9 @@ from pathlib import Path
 
 import picture
 
-from supervisor.daemon import gateway_process
-from supervisor.gateway.sim.child import Simulator
+from nightcrew.plugins.sim.child import Simulator
 from supervisor.host.paths import Home
+from supervisor.server import gateway_process
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"

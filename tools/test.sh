@@ -11,7 +11,7 @@ CDPATH='' cd -- "$(dirname -- "$0")/.."
 set -- --dist worksteal -m "not soak" "$@"
 
 # Hundreds of tests start Python processes of ours, and an ordinary user of root's checkout cannot keep what each would compile.
-.venv/bin/python -m compileall -q -j 2 supervisor agents memory worktrees tests || true
+.venv/bin/python -m compileall -q -j 2 nightcrew supervisor agents memory worktrees tests || true
 # pytest compiles its own form of the tests: once here, or each worker for itself (6 s of its 13 for collecting them).
 compile_tests() { env -u PYTHONDONTWRITEBYTECODE .venv/bin/pytest --collect-only -q >/dev/null || true; }
 

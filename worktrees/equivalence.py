@@ -21,12 +21,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from supervisor.core.errors import some_of
-from supervisor.core.landing_terms import GeneratedRule
+from supervisor.features.landing.terms import GeneratedRule
 from supervisor.host.scratch import locked_directory
+from supervisor.kernel.errors import some_of
 from worktrees import tree_merge
-from worktrees.attributes import Source
 from worktrees.git import BULK_S, Git, Place
+from worktrees.repository import Source
 
 OWN_MAX = 200
 """Commits of the branch that are compared one by one; of one with more, only the whole."""

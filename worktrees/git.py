@@ -1,37 +1,402 @@
-"""The only door to git: every verb runs through one `Git`, hardened, with a deadline, by GitPython's `Git.execute`.
-
-GitPython's repository objects are never used: its `is_dirty`, `untracked_files` and `index.commit` were measured to run an
-agent's fsmonitor and hooks. What is used is the part that starts git and owns its process.
-
-Nothing a repository or an agent configured is executed by any verb, see `hardening`. Paths are absolute and text from people
-follows `--end-of-options`. Names of files are bytes on the wire; in arguments they are `os.fsdecode` text.
-"""
+"""The only door to git."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
+import math
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
-from supervisor.core.errors import ToolFailed, ToolHung, ToolMissing
-from supervisor.host import files
-from worktrees import stall_detection
-from worktrees.failures import failure
-from worktrees.hardening import ENVIRONMENT, HARDENED, MINIMUM, as_environment, config_text, has_includes, overrides, personal_entries
+from supervisor.host import files, procfs
+from supervisor.kernel.errors import HostError, NightcrewError, ToolFailed, ToolHung, ToolMissing
+from worktrees.locks import RepositoryLocks
 from worktrees.mount_namespace import MountNamespace
-from worktrees.repository_lock import RepositoryLocks
 
 if TYPE_CHECKING:
     from git.cmd import Git as Starter
+
+
+# Stall detection
+# ---------------
+# Waits for a git process as long as it works, and stops one that does nothing.
+#
+# A git that met a pipe sleeps and does nothing. That is seen from outside: its threads sleep, its processor time and its input and
+# output stand still. So do those of one that somebody stopped, and of one that is dead while a child of it keeps its pipes open. A
+# git that reads a million files moves; one that waits for a disk is in another state of sleep.
+
+
+LOOK_S = 0.5
+STILL_LOOKS = 8
+"""A git that did nothing between so many looks, 4 s, is stopped; git itself waits for a lock of another git at most 1 s. Looks are counted
+and not the time, so that none is stopped because we stood still."""
+STILL = f"it did nothing for {STILL_LOOKS * LOOK_S:g} s, as when it waits for a pipe"
+_TERM_S = 2.0
+_PIPE_HOLDS = 2**12
+"""Bytes: what every system's pipe takes at once when it is empty."""
+_IDLE = (b"S", b"T", b"t", b"Z")
+"""States of /proc/PID/stat in which nothing is done: asleep, stopped, traced, dead."""
+
+
+class Stopped(Exception):
+    """The process did not end and was stopped; the text says why."""
+
+
+class Tail(threading.Thread):
+    """Takes over what a process writes to its stderr, and keeps the end of it: a stranger's objects can make git say gigabytes."""
+
+    def __init__(self, process: subprocess.Popen[bytes], size: int) -> None:
+        super().__init__(daemon=True)
+        self._pipe: IO[bytes] | None = process.stderr
+        process.stderr = None
+        self._size = size
+        self._kept = b""
+        self.start()
+
+    def run(self) -> None:
+        if self._pipe is not None:
+            with self._pipe as pipe:
+                while data := os.read(pipe.fileno(), self._size):
+                    self._kept = (self._kept + data)[-self._size :]
+
+    def end(self) -> bytes:
+        """When the process has ended. Up to `size` bytes."""
+        self.join()
+        return self._kept
+
+
+def communicate(process: subprocess.Popen[bytes], stdin: bytes, deadline_s: float) -> tuple[bytes, bytes]:
+    """All that it says, once it has ended. Raises Stopped when `deadline_s` passed or it did nothing for long; it is ended then."""
+    until = time.monotonic() + deadline_s
+    watch = StallDetector(process.pid)
+    _feed(process, stdin)
+    while True:
+        try:
+            return process.communicate(timeout=min(LOOK_S, deadline_s))
+        except subprocess.TimeoutExpired:
+            pass
+        is_still = watch.look()
+        if time.monotonic() >= until:
+            _end(process)
+            raise Stopped(f"no answer in {deadline_s:g} s")
+        if is_still:
+            _end(process)
+            raise Stopped(STILL)
+
+
+class StallDetector:
+    """Looks at a process and all below it, every LOOK_S seconds."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._seen: object = None
+        self._still = 0
+
+    def look(self) -> bool:
+        """Whether none of them has done anything for STILL_LOOKS looks in a row."""
+        before, self._seen = self._seen, _doing(self._pid)
+        self._still = self._still + 1 if self._seen is not None and self._seen == before else 0
+        return self._still >= STILL_LOOKS
+
+
+def _feed(process: subprocess.Popen[bytes], stdin: bytes) -> None:
+    """By a thread where a pipe does not hold it: `Popen.communicate` writes nothing more once it has timed out (CPython 3.11 to 3.13)."""
+    pipe, process.stdin = process.stdin, None
+    if pipe is None:
+        return
+
+    def write() -> None:
+        with contextlib.suppress(OSError), pipe:  # it ended without reading all
+            pipe.write(stdin)
+
+    if len(stdin) <= _PIPE_HOLDS:
+        write()
+    else:
+        threading.Thread(target=write, daemon=True, name="feed a git").start()
+
+
+def _doing(pid: int) -> object:
+    """What changes while the process or a child of it does anything; None when one is at work, or the system does not say."""
+    found = []
+    for one in [pid, *(child.pid for child in procfs.descendants(pid))]:
+        for thread in _threads(one):
+            fields = procfs.slurp(f"/proc/{one}/task/{thread}/stat").rpartition(b")")[2].split()
+            if not fields or fields[0] not in _IDLE:
+                return None
+            found.append((one, thread, fields[11:13]))
+        found.append((one, "io", [procfs.slurp(f"/proc/{one}/io")]))
+    return found
+
+
+def _threads(pid: int) -> list[str]:
+    try:
+        return os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - many times a second
+    except OSError:
+        return []
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End git and its children: it leads a process group of its own, and it is not reaped yet, so the id is still its. Asked first, so
+    that it removes its own locks."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+            os.killpg(process.pid, signal.SIGCONT)  # one that is stopped hears nothing else
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=_TERM_S)
+            return
+
+
+# Failures
+# --------
+# Turns what git or the system says when it fails into an error of ours.
+
+
+_FULL = ("No space left on device", "Disk quota exceeded", "Out of diskspace")
+_CHECKOUT = "unable to write file"
+"""All that git says when it cannot write a file of a commit."""
+_FILE_MAX = 100 * 2**20
+"""Bytes of a file of a commit, as large hosts take them: on a disk with more room `_CHECKOUT` means something else."""
+
+
+def failure(verb: str, on: str, code: int, err: str, written: Sequence[Path] = ()) -> NightcrewError:
+    """DiskFull when git says so, or when one of the directories that it writes to has hardly any room: for a lock, a log or a directory
+    that finds none git often gives no reason. Else ToolFailed. Both have git's last words."""
+    why = last_words(err) or f"exit status {code}"
+    place = next(filter(files.is_full, written), None)
+    if place is None and _says_full(err, written):
+        place = min(written, key=_room, default=Path(on))
+    if place is not None:
+        return files.disk_full(f"git {verb} ran out of space", place, why, hint="free some space, then retry")
+    return ToolFailed(f"git {verb} failed", on=on, why=why)
+
+
+@contextlib.contextmanager
+def wrap_os_errors(path: Path) -> Iterator[None]:
+    """Turn an OSError of the body into DiskFull or HostError on `path`."""
+    try:
+        yield
+    except OSError as error:
+        why, hint = error.strerror or str(error), f"ls -ld {path.parent}"
+        if files.is_no_space(error):
+            raise files.disk_full("cannot write", path, why) from error
+        raise HostError("cannot write", on=str(path), why=why, hint=hint) from error
+
+
+def _says_full(err: str, written: Sequence[Path]) -> bool:
+    return any(words in err for words in _FULL) or (_CHECKOUT in err and any(_room(place) < _FILE_MAX for place in written))
+
+
+def _room(place: Path) -> float:
+    try:
+        return files.free_bytes(place)
+    except OSError:
+        return math.inf
+
+
+def last_words(err: str) -> str:
+    """The line of git's stderr that says why: the last one marked as an error, else the last one; with the paths that it announces."""
+    lines = [line for line in err.splitlines() if line.strip()]
+    marked = [index for index, line in enumerate(lines) if line.startswith(("fatal:", "error:"))]
+    if not marked:
+        return lines[-1].strip() if lines else ""
+    listed = itertools.takewhile(lambda line: line.startswith("\t"), lines[marked[-1] + 1 :])
+    return " ".join([lines[marked[-1]].strip(), ", ".join(line.strip() for line in itertools.islice(listed, 10))]).strip()
+
+
+# Hardening
+# ---------
+# The settings that keep git from running what a repository or an agent configured. Pure tables and functions; `git.py` applies
+# them.
+#
+# Three layers, each in git's command scope, which beats every file:
+#
+# 1. `HARDENED` switches off the keys that always have the same name (hooks, fsmonitor, signing, transports ...).
+# 2. `overrides` switches off the keys that carry a name somebody chose (`filter.<name>.clean`): their names come from
+#    `git config --list`, which executes nothing.
+# 3. `ENVIRONMENT` closes the doors that are variables, and allows no transport at all: no verb here talks to a network.
+#
+# They travel as `GIT_CONFIG_COUNT`/`KEY_n`/`VALUE_n`, not as `-c`: git cuts `-c filter.a=b.clean=` at the first `=`, so a filter
+# called `a=b` would have stayed armed.
+
+
+MINIMUM = (2, 38)
+"""The first git with `merge-tree --write-tree`."""
+
+HARDENED: Mapping[str, str] = {
+    "core.fsmonitor": "false",
+    "core.hooksPath": "/dev/null",
+    "core.pager": "cat",
+    "core.editor": "false",
+    "sequence.editor": "false",
+    "core.sshCommand": "false",
+    "core.gitProxy": "false",
+    "core.askPass": "",
+    "core.alternateRefsCommand": "",
+    "uploadpack.packObjectsHook": "",
+    "credential.helper": "",
+    "protocol.allow": "never",
+    "protocol.ext.allow": "never",
+    "protocol.file.allow": "never",
+    "gpg.program": "false",
+    "commit.gpgSign": "false",
+    "tag.gpgSign": "false",
+    "log.showSignature": "false",
+    "merge.verifySignatures": "false",
+    "merge.autoStash": "false",
+    "merge.default": "text",  # else it names a driver for every file, which counts as a conflict
+    "merge.renames": "true",  # the same two commits merge to the same tree, whatever is configured
+    "merge.directoryRenames": "conflict",
+    "merge.renameLimit": "7000",
+    "submodule.recurse": "false",
+    "status.submoduleSummary": "false",
+    "gc.auto": "0",
+    "maintenance.auto": "false",
+    "rerere.enabled": "false",
+    "core.untrackedCache": "false",  # a cache an agent wrote could hide its files from a rescue
+    "core.trustctime": "true",  # else a file of the same size and time as before is not read
+    "core.checkStat": "default",
+    "core.splitIndex": "false",  # our temporary index must be one whole file
+    "core.bigFileThreshold": "16m",  # larger files are binary to a diff: nobody reads them as text, and it would be held in memory
+    "core.fsync": "committed,reference",  # a result that the ledger calls safe must survive a power cut, as the ledger does
+    "core.safecrlf": "false",  # `true` would make a rescue fail on mixed line ends
+    "core.quotePath": "true",
+    "color.ui": "false",
+    "i18n.commitEncoding": "UTF-8",
+    "branch.autoSetupMerge": "false",
+    "worktree.guessRemote": "false",
+    "worktree.useRelativePaths": "false",  # `open_env` compares the links with the absolute form
+}
+
+IDENTITY: Mapping[str, str] = {
+    "GIT_AUTHOR_NAME": "nightcrew",
+    "GIT_AUTHOR_EMAIL": "nightcrew@localhost",
+    "GIT_COMMITTER_NAME": "nightcrew",
+    "GIT_COMMITTER_EMAIL": "nightcrew@localhost",
+}
+"""Of commits that we make."""
+
+ENVIRONMENT: Mapping[str, str] = {
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_ATTR_NOSYSTEM": "1",
+    "GIT_ALLOW_PROTOCOL": "",  # set but empty: no transport is allowed, a partial clone's lazy fetch included
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_NO_REPLACE_OBJECTS": "1",  # a replaced object could make lost commits look merged
+    "GIT_LITERAL_PATHSPECS": "1",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_ASKPASS": "false",
+    "SSH_ASKPASS": "false",
+    "GIT_SSH_COMMAND": "false",
+    "GIT_EDITOR": "false",
+    "GIT_SEQUENCE_EDITOR": "false",
+    "GIT_PAGER": "cat",
+    "PAGER": "cat",
+    "EDITOR": "false",
+    "VISUAL": "false",
+}
+
+SAFE_PERSONAL = frozenset({"core.autocrlf", "core.eol", "core.excludesfile", "core.attributesfile"})
+"""The only keys of the person's own git configuration that our verbs see: data that says how files are stored or ignored."""
+
+_NAMED: Mapping[tuple[str, str], str] = {
+    ("filter", "clean"): "",
+    ("filter", "smudge"): "",
+    ("filter", "process"): "",
+    ("filter", "required"): "false",
+    ("branch", "mergeoptions"): "",  # options of `git merge`, such as a strategy that keeps one side
+    ("merge", "driver"): "false",  # a file with a driver of its own then counts as a conflict
+    ("diff", "command"): "false",
+    ("diff", "textconv"): "false",
+    ("gpg", "program"): "false",
+    ("gpg", "defaultkeycommand"): "false",
+    ("hook", "command"): "true",
+    ("hook", "enabled"): "false",
+    ("credential", "helper"): "",
+    ("remote", "vcs"): "",  # `uploadpack` and `receivepack` need a transport, and a second value for them is an error
+    ("submodule", "update"): "none",
+    ("tar", "command"): "false",
+    ("trailer", "command"): "false",
+    ("trailer", "cmd"): "false",
+    ("browser", "cmd"): "false",
+    ("man", "cmd"): "false",
+    ("difftool", "cmd"): "false",
+    ("mergetool", "cmd"): "false",
+}
+_WHOLE_SECTIONS: Mapping[str, str] = {"alias": "", "pager": "false"}
+
+
+def overrides(names: Iterable[str]) -> dict[str, str]:
+    """For each key in `names` whose value git might run: the same key with a value that runs nothing."""
+    return {name: value for name in names if (value := _harmless(name)) is not None}
+
+
+def _harmless(name: str) -> str | None:
+    section, _, rest = name.partition(".")
+    section = section.lower()
+    if section in _WHOLE_SECTIONS:
+        return _WHOLE_SECTIONS[section]
+    if "." not in rest:
+        return None
+    return _NAMED.get((section, rest.rpartition(".")[2].lower()))
+
+
+def has_includes(names: Iterable[str]) -> bool:
+    """Whether a configuration pulls in other files, which may appear or change without any sign in the file itself."""
+    return any(name.partition(".")[0].lower() in {"include", "includeif"} for name in names)
+
+
+def as_environment(pairs: Mapping[str, str]) -> dict[str, str]:
+    """`pairs` in the form that puts them into git's command scope."""
+    shape = {"GIT_CONFIG_COUNT": str(len(pairs))}
+    for index, (key, value) in enumerate(pairs.items()):
+        shape[f"GIT_CONFIG_KEY_{index}"] = key
+        shape[f"GIT_CONFIG_VALUE_{index}"] = value
+    return shape
+
+
+def personal_entries(listing: str) -> list[str]:
+    """Return the entries of `git config --list -z` output whose key is in `SAFE_PERSONAL`."""
+    return [entry for entry in listing.split("\0") if entry.partition("\n")[0] in SAFE_PERSONAL]
+
+
+def config_text(entries: Iterable[str]) -> str:
+    """A git configuration file of entries as `git config --list -z` gives them: a key, a line break, its value; a key alone is true."""
+    lines = []
+    for entry in entries:
+        key, has_value, value = entry.partition("\n")
+        section, _, rest = key.partition(".")
+        within, _, name = rest.rpartition(".")
+        head = f'[{section} "{_escaped(within)}"]' if within else f"[{section}]"
+        lines.append(f'{head}\n\t{name} = "{_escaped(value)}"\n' if has_value else f"{head}\n\t{name}\n")
+    return "".join(lines)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+# Git
+# ---
+# The only door to git: every verb runs through one `Git`, hardened, with a deadline, by GitPython's `Git.execute`.
+#
+# GitPython's repository objects are never used: its `is_dirty`, `untracked_files` and `index.commit` were measured to run an
+# agent's fsmonitor and hooks. What is used is the part that starts git and owns its process.
+#
+# Nothing a repository or an agent configured is executed by any verb, see `hardening`. Paths are absolute and text from people
+# follows `--end-of-options`. Names of files are bytes on the wire; in arguments they are `os.fsdecode` text.
+
 
 QUICK_S = 30.0
 """Deadline of a verb that reads or moves refs."""
@@ -262,11 +627,11 @@ class Git:
         ]
         pipe = stdin if isinstance(stdin, int) else subprocess.PIPE if stdin else None
         process, _alive = self._open(command, {**ENVIRONMENT, **env}, pipe, (*self._held, *handles))
-        tail = stall_detection.Tail(process, _SAID_MAX) if bounds is not None else None
+        tail = Tail(process, _SAID_MAX) if bounds is not None else None
         self._runs[threading.get_ident()] = f"git {argv[0]} on {directory} (pid {process.pid})"
         try:
-            out, err = stall_detection.communicate(process, b"" if isinstance(stdin, int) else stdin, deadline_s)
-        except stall_detection.Stopped as late:
+            out, err = communicate(process, b"" if isinstance(stdin, int) else stdin, deadline_s)
+        except Stopped as late:
             raise ToolHung(
                 f"git {argv[0]} was stopped", on=str(directory), why=str(late), hint="look for pipes there, and at the disk; then retry"
             ) from late

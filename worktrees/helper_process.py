@@ -1,7 +1,7 @@
 """Starts the helper that works in a sandbox: forked from a warm process where our own namespaces make the sandbox, else as a new program.
 
 What the helper imports costs more time than what it does. So the first one starts a process that imports everything once, has one thread
-and no secret, and waits: for each request it forks, and the fork enters the sandbox (`supervisor.host.sandbox.namespaces`). It ends when
+and no secret, and waits: for each request it forks, and the fork enters the sandbox (`supervisor.sandbox.namespaces`). It ends when
 the process that uses it has ended, and everything that it forked ends with it.
 """
 
@@ -20,11 +20,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from supervisor.core.sandbox import Policy
-from supervisor.host.sandbox import executors, probing
-from supervisor.host.sandbox.executors import Executor
+from supervisor.sandbox import executors
+from supervisor.sandbox.executors import Executor
+from supervisor.sandbox.policy import Policy
 
-_HELPER = (sys.executable, "-I", "-S", str(Path(__file__).parent / "securing_helper.py"))
+_HELPER = (sys.executable, "-I", "-S", str(Path(__file__).parent / "collect_helper.py"))
 _ANSWER_S = 20.0
 """The warm process forks within milliseconds, its first time after importing; one that takes longer is replaced."""
 _END_S = 10.0
@@ -112,7 +112,7 @@ def _started(policy: Policy, executor: Executor, handles: tuple[int, int, int], 
         return pid
     stdin, stdout, stderr = handles
     argv = [*executors.argv(policy, executor), *_HELPER]
-    group, env = stack.enter_context(probing.guarded(Path(policy.tmp), _variables()))
+    group, env = stack.enter_context(executors.guarded(Path(policy.tmp), _variables()))
     process = subprocess.Popen(argv, stdin=stdin, stdout=stdout, stderr=stderr, cwd="/", env=env, process_group=group)
     stack.callback(process.wait)
     stack.callback(process.kill)

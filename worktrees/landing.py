@@ -1,22 +1,30 @@
-"""Moves a branch of the person's forward, at the end of a train: as compare and swap, and with the checkout that is on it, if any.
-
-Where git as we run it would skip something that the repository relies on (filters, hooks), nothing moves: the person gets the command.
-"""
+"""Move a branch of the person's forward, and integrate edits of many workers."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import shlex
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from supervisor.core.errors import NotFound, Refused, ToolFailed
-from supervisor.host.foreign import folder
-from worktrees import merge, refs
+from supervisor.host.untrusted_fs import folder
+from supervisor.kernel.errors import NotFound, Refused, ToolFailed, one_line
+from supervisor.kernel.records import left_ref, merge_branch
+from worktrees import merge, refs, tree_merge
+from worktrees.git import BULK_S, CHECKOUT_S, IDENTITY
 from worktrees.merge import ByHand
-from worktrees.refs import HEADS
-from worktrees.repository import Repository, discover, operation
+from worktrees.refs import HEADS, Update
+from worktrees.repository import Repository, Source, discover, operation
+from worktrees.tree_merge import DIFF, GONE, LINK
+
+# Landing
+# -------
+# Moves a branch of the person's forward, at the end of a train: as compare and swap, and with the checkout that is on it, if any.
+#
+# Where git as we run it would skip something that the repository relies on (filters, hooks), nothing moves: the person gets the
+# command.
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,3 +175,274 @@ def _quoted(path: Path) -> str:
 
 def _refused(branch: str, why: str, hint: str) -> Refused:
     return Refused("the branch was not moved", on=branch, why=why, kept="your checkout as it was, and what passed", hint=hint)
+
+
+# Integration
+# -----------
+# Brings the edits of many workers and agents into one branch, in a fixed order, beside every checkout.
+#
+# An edit is the difference between two commits. Each becomes one commit on the branch, in the order in which the edits are given;
+# one that conflicts with what is there by then is left out, and a ref of its own keeps it. The commits carry nothing of this
+# moment, so the same edits give the same branch, byte for byte, whoever was killed in between: only the last step moves refs.
+#
+# An edit whose files all are on the branch as it found them is put there as it is, many of them by one `git fast-import`. Any other
+# is merged by `git merge-tree`, with the tree that it began from as the base of the merge.
+
+
+_MAP, _ITEM, _FROM = "Nightcrew-Map", "Nightcrew-Item", "Nightcrew-Commit"
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """What was done for one item: the change from commit `base` to commit `tip`."""
+
+    position: int
+    """Of the item, unique among the edits."""
+    name: str
+    base: str
+    tip: str
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """An edit that is not on the branch."""
+
+    edit: Edit
+    why: str
+    files: tuple[str, ...] = ()
+    """Those that conflict, or are commits of another repository, as `os.fsdecode` text."""
+    ref: str = ""
+    """What keeps its commit; empty: it is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Integrated:
+    """The branch as it stands now. `merged` are positions; an edit that changes nothing is among neither."""
+
+    branch: str
+    tip: str
+    merged: tuple[int, ...]
+    left: tuple[Left, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """One file's. Modes and oids as git writes them."""
+
+    path: bytes
+    old: tuple[str, str]
+    new: tuple[str, str]
+
+
+def integrate(repo: Repository, name: str, base: str, edits: Sequence[Edit]) -> Integrated:
+    """Make the branch of the map `name` (12 hex) hold `edits` on top of commit `base`, in their order. Without one that changes anything no
+    branch is made.
+
+    Raises Refused, with nothing moved, when the branch holds a person's commits or is checked out; ToolFailed, DiskFull.
+    """
+    there = _existing(repo, [oid for edit in edits for oid in (edit.base, edit.tip)])
+    known = [edit for edit in edits if edit.base in there and edit.tip in there]
+    gone = [Left(edit, "its commit is gone") for edit in edits if edit.base not in there or edit.tip not in there]
+    fold = _Fold(repo, name, base)
+    for edit, changes in zip(known, _changes(repo, known), strict=True):
+        fold.add(edit, changes)
+    tip = fold.finish()
+    left = sorted([*fold.left, *gone], key=lambda one: one.edit.position)
+    _publish(repo, name, base, tip, left)
+    return Integrated(merge_branch(name), tip, tuple(fold.merged), tuple(left))
+
+
+class _Fold:
+    """The branch as it grows. What waits in `_pending` is written by one process, before anything else is asked of git."""
+
+    def __init__(self, repo: Repository, name: str, base: str) -> None:
+        self._repo, self._name = repo, name
+        self._tip = base
+        self._date = repo.git.run(repo.store, "show", "-s", "--format=%ct", base).text
+        self._pending: list[tuple[Edit, Sequence[_Change]]] = []
+        self._files = dict(_listing(repo, base))
+        self._folders = {above for path in self._files for above in _above(path)}
+        self.merged: list[int] = []
+        self.left: list[Left] = []
+
+    def add(self, edit: Edit, changes: Sequence[_Change]) -> None:
+        """Put the edit on the branch, or among what is left."""
+        if not changes:
+            return
+        if links := [os.fsdecode(change.path) for change in changes if change.new[0] == LINK]:
+            self._leave(edit, "it has a commit of another repository, which nobody may have", links)
+            return
+        if all(self._fits(change) for change in changes):
+            self._pending.append((edit, changes))
+            self._note(changes)
+            self.merged.append(edit.position)
+            return
+        self._write()
+        tree, conflicts = tree_merge.replay(self._repo.git, Source(self._repo.store), edit.base, self._tip, edit.tip)
+        if conflicts:
+            self._leave(edit, "it conflicts with what is on the branch", conflicts)
+            return
+        self._note(_between(self._repo, f"{self._tip}^{{tree}}", tree))
+        argv = ("commit-tree", tree, "-p", self._tip, "-F", "-")
+        self._tip = self._run(*argv, stdin=self._message(edit))
+        self.merged.append(edit.position)
+
+    def _leave(self, edit: Edit, why: str, files: Sequence[str]) -> None:
+        self.left.append(Left(edit, why, tuple(files), left_ref(self._name, edit.position)))
+
+    def finish(self) -> str:
+        """The branch's commit."""
+        self._write()
+        return self._tip
+
+    def _fits(self, change: _Change) -> bool:
+        """Whether the file is on the branch as the edit found it, and nothing is in the way of a new one."""
+        if change.old[0] != GONE:
+            return self._files.get(change.path) == change.old
+        clear = change.path not in self._files and change.path not in self._folders
+        return clear and not any(above in self._files for above in _above(change.path))
+
+    def _note(self, changes: Iterable[_Change]) -> None:
+        for change in changes:
+            if change.new[0] == GONE:
+                self._files.pop(change.path, None)
+            else:
+                self._files[change.path] = change.new
+                self._folders.update(_above(change.path))
+
+    def _run(self, *argv: str, stdin: bytes = b"") -> str:
+        moment = {"GIT_AUTHOR_DATE": f"@{self._date} +0000", "GIT_COMMITTER_DATE": f"@{self._date} +0000"}
+        return self._repo.git.run(self._repo.store, *argv, stdin=stdin, env={**IDENTITY, **moment}).text
+
+    def _message(self, edit: Edit) -> bytes:
+        trailers = f"{_MAP}: {self._name}\n{_ITEM}: {edit.position}\n{_FROM}: {edit.tip}\n"
+        return f"{one_line(edit.name) or edit.position}\n\n{trailers}".encode("utf-8", "replace")
+
+    def _write(self) -> None:
+        """Write what waits. The branch of fast-import is removed by its last line: nothing but `_publish` moves a ref."""
+        if not self._pending:
+            return
+        ref = f"refs/nightcrew/map/{self._name}/draft"
+        who = f"nightcrew <nightcrew@localhost> {self._date} +0000\n".encode()
+        lines: list[bytes] = []
+        for mark, (edit, changes) in enumerate(self._pending, start=1):
+            message = self._message(edit)
+            before = f":{mark - 1}" if mark > 1 else self._tip
+            lines.append(f"commit {ref}\nmark :{mark}\n".encode() + b"author " + who + b"committer " + who)
+            lines.append(f"data {len(message)}\n".encode() + message + f"\nfrom {before}\n".encode())
+            lines += [_line(change) for change in sorted(changes, key=lambda change: change.new[0] != GONE)]
+        end = f"get-mark :{len(self._pending)}\nreset {ref}\nfrom {'0' * len(self._tip)}\n\ndone\n"
+        script = b"".join([*lines, end.encode()])
+        flags = ("--quiet", "--done", "--force", "--date-format=raw")
+        self._tip = self._repo.git.run(self._repo.store, "fast-import", *flags, stdin=script, deadline_s=CHECKOUT_S).text
+        self._pending = []
+
+
+def _line(change: _Change) -> bytes:
+    """Of a fast-import script: files that go come before those that take their place."""
+    path = b'"' + b"".join(_QUOTED.get(byte, bytes([byte])) for byte in change.path) + b'"'
+    if change.new[0] == GONE:
+        return b"D " + path + b"\n"
+    return f"M {change.new[0]} {change.new[1]} ".encode() + path + b"\n"
+
+
+_QUOTED = {ord('"'): b'\\"', ord("\\"): b"\\\\", ord("\n"): b"\\n"}
+
+
+def _above(path: bytes) -> Iterator[bytes]:
+    """The directories that a path lies in, innermost first."""
+    while b"/" in path:
+        path = path.rpartition(b"/")[0]
+        yield path
+
+
+def _listing(repo: Repository, commit: str) -> Iterator[tuple[bytes, tuple[str, str]]]:
+    """Every file of a commit: path, and mode and oid."""
+    for row in repo.git.run(repo.store, "ls-tree", "-r", "-z", "--full-tree", commit, deadline_s=BULK_S).out.split(b"\0")[:-1]:
+        facts, _, path = row.partition(b"\t")
+        mode, _, oid = facts.decode().split(" ")
+        yield path, (mode, oid)
+
+
+def _existing(repo: Repository, oids: Sequence[str]) -> set[str]:
+    """Those that are commits of the repository."""
+    if not oids:
+        return set()
+    lines = repo.git.run(repo.store, "cat-file", "--batch-check", stdin="\n".join(oids).encode() + b"\n", deadline_s=BULK_S).text
+    return {line.split(" ")[0] for line in lines.splitlines() if line.split(" ")[1:2] == ["commit"]}
+
+
+def _changes(repo: Repository, edits: Sequence[Edit]) -> Iterator[list[_Change]]:
+    """What each edit changes, file by file; one process for all."""
+    trees = _trees(repo, [oid for edit in edits for oid in (edit.base, edit.tip)])
+    pairs = [(trees[edit.base], trees[edit.tip]) for edit in edits]
+    asked = "".join(f"{old} {new}\n" for old, new in pairs if old != new).encode()
+    out = repo.git.run(repo.store, *DIFF, "--stdin", stdin=asked, deadline_s=BULK_S).out if asked else b""
+    found = _sections(out)
+    for old, new in pairs:
+        yield next(found) if old != new else []
+
+
+def _sections(out: bytes) -> Iterator[list[_Change]]:
+    """What `diff-tree --stdin` says of each pair of trees: a line with both, which ends in a line break, then the rows."""
+    head, _, rest = out.partition(b"\n")
+    while head:
+        here: list[_Change] = []
+        while rest.startswith(b":"):
+            facts, path, rest = rest.split(b"\0", 2)
+            here.append(_change(facts, path))
+        yield here
+        head, _, rest = rest.partition(b"\n")
+
+
+def _change(facts: bytes, path: bytes) -> _Change:
+    old_mode, new_mode, old, new, _ = facts.decode().removeprefix(":").split(" ")
+    return _Change(path, (old_mode, old), (new_mode, new))
+
+
+def _between(repo: Repository, old: str, new: str) -> list[_Change]:
+    out = repo.git.run(repo.store, *DIFF, old, new, deadline_s=BULK_S).out
+    fields = out.split(b"\0")[:-1]
+    return [_change(facts, path) for facts, path in zip(fields[::2], fields[1::2], strict=True)]
+
+
+def _trees(repo: Repository, commits: Sequence[str]) -> dict[str, str]:
+    asked = "".join(f"{commit}^{{tree}}\n" for commit in commits).encode()
+    if not asked:
+        return {}
+    found = repo.git.run(repo.store, "cat-file", "--batch-check=%(objectname)", stdin=asked, deadline_s=BULK_S).text
+    return dict(zip(commits, found.splitlines(), strict=True))
+
+
+def _publish(repo: Repository, name: str, base: str, tip: str, left: Sequence[Left]) -> None:
+    """Move the branch and what keeps the edits that were left out, in one transaction. The last step, and the only one that others see."""
+    branch = f"{refs.HEADS}/{merge_branch(name)}"
+    with repo.git.lock(repo.common_dir):
+        rows = refs.over_all(
+            repo, "for-each-ref", "--format=%(refname) %(objectname) %(worktreepath)", branch, left_ref(name, "").rstrip("/")
+        )
+        stand = {row[0]: row[1:] for row in (line.split(" ", 2) for line in rows.text.splitlines())}
+        old, holder = stand.pop(branch, ["", ""])
+        _refuse_theirs(repo, name, base, old, holder)
+        wanted = {one.ref: one.edit.tip for one in left if one.ref}
+        updates = [Update(branch, tip, old)] if tip != (old or base) else []
+        updates += [Update(ref, wanted.get(ref, ""), oid) for ref, (oid, _) in stand.items() if wanted.get(ref) != oid]
+        updates += [Update(ref, oid, "") for ref, oid in wanted.items() if ref not in stand]
+        if updates:
+            refs.move_all(repo, updates, f"nightcrew: map {name}")
+
+
+def _refuse_theirs(repo: Repository, name: str, base: str, old: str, holder: str) -> None:
+    """Raises Refused when the branch is not ours to move."""
+    branch = merge_branch(name)
+    kept = "the branch, and every edit on the branch of its worker"
+    if holder:
+        hint = f"git -C {os.fsdecode(os.fsencode(holder))} switch --detach"
+        raise Refused("the edits were not merged", on=branch, why=f"it is checked out at {holder}", kept=kept, hint=hint)
+    if not old or old == base:
+        return
+    said = repo.git.run(repo.store, "show", "-s", "--format=%ce%n%B", old).text
+    mail, _, message = said.partition("\n")
+    if mail != IDENTITY["GIT_COMMITTER_EMAIL"] or f"{_MAP}: {name}" not in message.splitlines():
+        why = f"commit {old[:12]} on it is not nightcrew's"
+        raise Refused("the edits were not merged", on=branch, why=why, kept=kept, hint=f"git branch -m {branch} kept/{name}")

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from supervisor.core.errors import HostError
+from supervisor.kernel.errors import HostError
 
 MS_RDONLY = 0x1
 HELPER = Path(__file__).parent / "backends" / "helper.py"

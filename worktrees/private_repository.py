@@ -1,30 +1,119 @@
-"""The repository of its own that a confined attempt works in.
-
-In its sandbox it stands at the path of the person's common directory, so that everything inside is an ordinary worktree of an ordinary
-repository: refs as they were at the start, a copy of the configuration, the person's hooks and `info` read-only, objects of its own, and
-the person's objects as read-only alternates. The agent may do there what it likes: no git outside ever reads it. What it committed comes
-out through `worktrees.securing`.
-
-It lies beside the worktree, where no agent can reach it but by its own sandbox, and goes with the worktree.
-"""
+"""An attempt's own repository, and changes of what git obeys."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from supervisor.core.sandbox import SHARED_OBJECTS
-from supervisor.host.foreign import folder, open_plain
-from worktrees import ref_snapshot
-from worktrees.failures import wrap_os_errors
-from worktrees.git import Place
-from worktrees.hardening import config_text
-from worktrees.layers import beside
+from supervisor.host import files
+from supervisor.host.untrusted_fs import folder, open_plain, remove_tree
+from supervisor.sandbox.policy import SHARED_OBJECTS
+from worktrees import ref_snapshot, refs
+from worktrees.git import Place, config_text, wrap_os_errors
 from worktrees.repository import Repository
+
+# Layers
+# ------
+# The layers of an environment's files: the frozen template below, the attempt's own layer above. Kept as text in the ledger.
+
+
+_RECORD = "layers.json"
+_RECORD_MAX = 2**16
+_REMOVED = "removed"
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """Absolute paths. `lower` is the template's tree; `upper` and `work` are "" where the files are the worktree's own."""
+
+    backend: str
+    lower: str
+    upper: str = ""
+    work: str = ""
+
+    @property
+    def template(self) -> Path:
+        """Where the template lies."""
+        return Path(self.lower).parent
+
+    def options(self, *, user: bool) -> str:
+        """The data of mount(2) for a writable overlay. `user`: for a mount in a user namespace, where renaming a directory of the lower
+        layer answers EXDEV, as it does between file systems; without it such a rename works."""
+        own = "userxattr" if user else "redirect_dir=on,metacopy=off"
+        return f"lowerdir={_escaped(self.lower)},upperdir={_escaped(self.upper)},workdir={_escaped(self.work)},index=off,{own}"
+
+    def view_options(self) -> str:
+        """The data of mount(2) for a read-only view of both layers, in a user namespace: it never writes, so it may stand beside a live
+        mount of the same layers."""
+        return f"lowerdir={_escaped(self.upper)}:{_escaped(self.lower)},index=off,userxattr"
+
+
+def beside(path: Path) -> Path:
+    """The directory of ours that belongs to the environment at `path`: its layers, and the record of them."""
+    return path.with_name(f".{path.name}")
+
+
+def record(path: Path, layers: Layers) -> None:
+    """Make `beside(path)` (0700) and write the record. Raises OSError, or as `files.atomic_write`."""
+    folder = beside(path)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    files.atomic_write(folder / _RECORD, json.dumps({"schema": 1, **asdict(layers)}).encode(), durable=False)
+
+
+def recorded(path: Path) -> Layers | None:
+    """The layers of the environment at `path`; None when it has none. Raises OSError or ValueError when the record is damaged."""
+    file = beside(path) / _RECORD
+    if not file.exists():
+        return None
+    with open_plain(file) as data:
+        shape = json.loads(data.read(_RECORD_MAX))
+    return Layers(*(str(shape[name]) for name in ("backend", "lower", "upper", "work")))
+
+
+def mark_removed(path: Path) -> None:
+    """Note that nothing in `beside(path)`, if there is one, is to be kept once git's record of the worktree is gone. Raises OSError."""
+    with contextlib.suppress(FileNotFoundError):
+        os.close(os.open(beside(path) / _REMOVED, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+
+
+def is_removed(path: Path) -> bool:
+    """Whether that was noted: a removal was cut off where the directory is still there."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        return (names := os.listdir(beside(path))) == [] or _REMOVED in names  # noqa: PTH208 - a few names
+    return False
+
+
+def remove_beside(path: Path) -> None:
+    """Remove `beside(path)`, the note that says so last. Raises OSError."""
+    remove_tree(beside(path), keep=(_REMOVED,))
+    remove_tree(beside(path))
+
+
+def _escaped(path: str) -> str:
+    """overlayfs splits its options at commas, and the lower directories at colons."""
+    return path.replace("\\", "\\\\").replace(",", "\\,").replace(":", "\\:")
+
+
+# Private repository
+# ------------------
+# The repository of its own that a confined attempt works in.
+#
+# In its sandbox it stands at the path of the person's common directory, so that everything inside is an ordinary worktree of an
+# ordinary repository: refs as they were at the start, a copy of the configuration, the person's hooks and `info` read-only, objects
+# of its own, and the person's objects as read-only alternates. The agent may do there what it likes: no git outside ever reads it.
+# What it committed comes out through `worktrees.collect_work`.
+#
+# It lies beside the worktree, where no agent can reach it but by its own sandbox, and goes with the worktree.
+
 
 _DIGEST = "packed-refs.sha256"
 _SMALL_MAX = 2**20
@@ -171,3 +260,160 @@ def _configuration(repo: Repository) -> bytes:
     if not any(entry.lower().startswith("include") for entry in entries):
         _configurations[file] = stamp, text
     return text
+
+
+# Tampering
+# ---------
+# Notices changes of what git obeys in a repository (configuration, hooks and attributes), and of rescue refs.
+
+
+_READ_MAX = 2**20
+_RESCUE = "refs/nightcrew/"
+_PAUSE = 19
+"""The pause between two looks, as a multiple of how long a look takes."""
+_FEW = 1_000
+"""Rescue refs that are looked at each time: git lists so many loose ones in 20 ms of processor time."""
+_RACY_NS = 2 * 10**9
+"""A file that changed so short ago may change again without another stamp."""
+_DIGESTS_MAX = 10_000
+_UNREADABLE = "unreadable"
+_digests: dict[str, tuple[tuple[int, ...], str]] = {}
+_FILES = ("config", "config.worktree", "info/attributes", "info/exclude", "info/grafts", "objects/info/alternates")
+
+
+def config_guard(repo: Repository) -> dict[str, str]:
+    """A fingerprint: name of each file that steers git (relative to the common directory) -> digest of its kind, mode and text.
+
+    Symbolic links count by where they point and are not followed; of a file beyond 1 MiB the size and time count as well.
+    """
+    common, found = repo.common_dir, dict[str, str]()
+    for name in (*_FILES, *_hooks(common)):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            found[name] = _digest(f"{common}/{name}")
+    return found
+
+
+def changed(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
+    """Names that were added, removed or altered between two fingerprints, sorted."""
+    return tuple(sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name)))
+
+
+def _hooks(common: Path) -> Iterator[str]:
+    hooks = common / "hooks"
+    if hooks.is_symlink():
+        yield "hooks"
+        return
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(hooks) as entries:
+        yield from sorted(f"hooks/{entry.name}" for entry in entries)
+
+
+def _digest(file: str) -> str:
+    """A file that stands as it stood is not read again: whoever writes to one changes its times. Raises OSError when there is none."""
+    seen, now = os.lstat(file), time.time_ns()
+    stamp = (seen.st_dev, seen.st_ino, seen.st_mode, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
+    known = _digests.get(file)
+    if known is not None and known[0] == stamp:
+        return known[1]
+    digest = _read_digest(Path(file), seen)
+    _digests.pop(file, None)
+    if 0 < seen.st_ctime_ns < now - _RACY_NS and not digest.startswith(_UNREADABLE):
+        _digests[file] = stamp, digest
+        while len(_digests) > _DIGESTS_MAX:
+            _digests.pop(next(iter(_digests)), None)
+    return digest
+
+
+def _read_digest(file: Path, seen: os.stat_result) -> str:
+    facts = f"{seen.st_mode:o}"
+    if stat.S_ISLNK(seen.st_mode):
+        return _hash(facts, os.fsencode(file.readlink()))
+    if not stat.S_ISREG(seen.st_mode):
+        return _hash(facts, b"")
+    if seen.st_size > _READ_MAX:
+        facts += f" {seen.st_size} {seen.st_mtime_ns}"
+    try:
+        with open_plain(file) as data:
+            return _hash(facts, data.read(_READ_MAX))
+    except OSError as error:
+        return f"{_UNREADABLE}: {error.strerror}"
+
+
+def _hash(facts: str, data: bytes) -> str:
+    return hashlib.sha256(facts.encode() + b"\0" + data).hexdigest()
+
+
+class RefGuard:
+    """Notices that a rescue ref was moved or removed, and not by us. Safe to use from several threads.
+
+    A look costs as much as there are rescue refs. Where these are many and looking would take more than a twentieth of the time, it is
+    left to a later one, which then may say it of a later attempt.
+    A repository whose git hangs keeps no other's refs from being moved.
+    """
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._watched: dict[Path, _Watched] = {}
+
+    def _of(self, common_dir: Path) -> _Watched:
+        return self._watched.setdefault(common_dir, _Watched())
+
+    @contextlib.contextmanager
+    def moving(self, common_dir: Path, updates: list[tuple[str, str]]) -> Iterator[None]:
+        """For `Git.moving`."""
+        watched = self._of(common_dir)
+        with watched.lock:
+            watched.moving.append(updates)
+        try:
+            yield
+            watched.learn(updates)
+        except BaseException:
+            watched.learn([(ref, "") for ref, _ in updates])  # nobody knows which moved
+            raise
+        finally:
+            with watched.lock:
+                watched.moving.remove(updates)
+
+    def begin(self, repo: Repository) -> None:
+        """From now on, at the latest, changes in this repository are noticed. Raises as `Git.run`."""
+        watched = self._of(repo.common_dir)
+        with watched.lock:
+            if watched.known is None:
+                watched.known = _rescue_refs(repo)
+
+    def changed(self, repo: Repository) -> tuple[str, ...]:
+        """Rescue refs that somebody else changed since the last look, sorted. Raises as `Git.run`."""
+        watched = self._of(repo.common_dir)
+        with watched.lock:
+            before, began = watched.known, self._monotonic()
+            if before is None or began < watched.not_before:
+                return ()
+            now = watched.known = _rescue_refs(repo)
+            ended = self._monotonic()
+            watched.not_before = ended + _PAUSE * (ended - began) if len(now) > _FEW else ended
+            ours = {ref for updates in watched.moving for ref, _ in updates}
+            return tuple(sorted(ref for ref, oid in before.items() if now.get(ref) != oid and ref not in ours))
+
+
+class _Watched:
+    """What is known of one repository."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.known: dict[str, str] | None = None
+        """Its rescue refs; None before anybody asked."""
+        self.moving: list[list[tuple[str, str]]] = []
+        self.not_before = 0.0
+
+    def learn(self, updates: list[tuple[str, str]]) -> None:
+        """Note moves that we made ourselves; "" is a ref that is gone, or one whose place nobody knows."""
+        with self.lock:
+            if self.known is not None:
+                for ref, new in updates:
+                    self.known.pop(ref, None)
+                    if new and ref.startswith(_RESCUE):
+                        self.known[ref] = new
+
+
+def _rescue_refs(repo: Repository) -> dict[str, str]:
+    listed = refs.over_all(repo, "for-each-ref", "--format=%(refname) %(objectname)", _RESCUE)
+    return dict(line.rsplit(" ", 1) for line in os.fsdecode(listed.out).splitlines())

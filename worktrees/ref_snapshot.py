@@ -18,12 +18,15 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from supervisor.core.errors import Refused
-from supervisor.core.records import branch_name
-from supervisor.host.foreign import Folder, folder
+from supervisor.host.untrusted_fs import Folder, folder
+from supervisor.kernel.errors import Refused
+from supervisor.kernel.records import branch_name
 from worktrees.registration import is_unusual
-from worktrees.repository import Repository
+
+if TYPE_CHECKING:
+    from worktrees.repository import Repository
 
 _OURS = branch_name("").partition("/")[0]
 _LEFT_OUT = frozenset({f"refs/{_OURS}", f"refs/heads/{_OURS}", "refs/stash", "refs/bisect", "refs/worktree", "refs/rewritten"})

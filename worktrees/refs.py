@@ -2,8 +2,8 @@
 
 In an ordinary repository a ref is a file, and so is its log. An agent that may write both can put in their place a name of another ref,
 which git would move instead, a link, to which git would append, or a pipe, for which git would wait. So before git reads or moves such a
-ref, whatever is neither a plain file nor a directory on the way to it is set aside (`supervisor.host.foreign`); git then sees a ref that
-does not exist, or the one that was packed. And every update says `--no-deref`.
+ref, whatever is neither a plain file nor a directory on the way to it is set aside (`supervisor.host.untrusted_fs`); git then sees a ref
+that does not exist, or the one that was packed. And every update says `--no-deref`.
 
 A repository that keeps its refs elsewhere (reftable) has no such files; a link of the person's above `refs/heads` is followed.
 """
@@ -20,12 +20,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from supervisor.core.errors import Refused, ToolFailed, ToolHung, one_line
-from supervisor.core.records import branch_name
-from supervisor.host import foreign
-from supervisor.host.foreign import Folder, folder
-from worktrees.failures import wrap_os_errors
-from worktrees.git import QUICK_S, Answer
+from supervisor.host import untrusted_fs
+from supervisor.host.untrusted_fs import Folder, folder
+from supervisor.kernel.errors import Refused, ToolFailed, ToolHung, one_line
+from supervisor.kernel.records import branch_name
+from worktrees.git import QUICK_S, Answer, wrap_os_errors
 from worktrees.repository import Repository
 
 HEADS = "refs/heads"
@@ -187,7 +186,7 @@ def _in_the_way(top: Path, name: str, *, is_ref: bool) -> tuple[str, str, str] |
 
 
 def _special(seen: os.stat_result) -> str:
-    return "" if stat.S_ISDIR(seen.st_mode) or stat.S_ISREG(seen.st_mode) else foreign.kind(seen)
+    return "" if stat.S_ISDIR(seen.st_mode) or stat.S_ISREG(seen.st_mode) else untrusted_fs.kind(seen)
 
 
 def _unfit(here: Folder, name: str, seen: os.stat_result, *, is_ref: bool) -> str:
@@ -253,6 +252,6 @@ def over_all(repo: Repository, *argv: str, stdin: bytes = b"", deadline_s: float
 def _clear_heads(place: Path) -> None:
     with contextlib.suppress(FileNotFoundError), folder(place) as here:
         for name in here.names():
-            if foreign.may_wait(here.leads_to(f"{name}/HEAD")):
+            if untrusted_fs.may_wait(here.leads_to(f"{name}/HEAD")):
                 with folder(place, name) as admin:
                     admin.set_aside("HEAD")

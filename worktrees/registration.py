@@ -20,11 +20,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from supervisor.core.errors import ToolFailed
-from supervisor.host import placement
-from supervisor.host.foreign import folder, open_plain, remove_tree
+from supervisor.host import scratch
+from supervisor.host.untrusted_fs import folder, open_plain, remove_tree
+from supervisor.kernel.errors import ToolFailed
 from worktrees import refs
-from worktrees.failures import wrap_os_errors
+from worktrees.git import wrap_os_errors
 from worktrees.repository import Repository
 
 COMMONDIR = b"../..\n"
@@ -245,7 +245,7 @@ def _locked_directory(parent: Path, name: str, reason: bytes) -> Path:
     lock yet. Whoever is killed here leaves what `find` finds."""
     for _ in range(_PRUNES_MAX):
         parent.mkdir(exist_ok=True)
-        placement.spread(parent)  # worktrees come and go
+        scratch.spread(parent)  # worktrees come and go
         with contextlib.suppress(FileNotFoundError):
             made = _first_free(parent, name + _BEING_MADE, _make_anew)
             (made / "locked").write_bytes(reason + b"\n")

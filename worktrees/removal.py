@@ -12,14 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from supervisor.core.errors import HostError, NotFound, Refused
-from worktrees import blocking_files, refs, registration, securing, tips
-from worktrees.environment import Environment, has_successor
-from worktrees.environments import check_admin, is_locked, mend_link, open_env, take_away
-from worktrees.failures import wrap_os_errors
-from worktrees.inspection import HARD, Look, Reason, Why
-from worktrees.layers import beside, is_removed, remove_beside
-from worktrees.merge_status import Branches, Decision, Stand
+from supervisor.kernel.errors import HostError, NotFound, Refused
+from worktrees import changes, collect_work, refs, registration, rescue
+from worktrees.collect_work import HARD, Look, Reason, Why
+from worktrees.environments import Environment, check_admin, has_successor, is_locked, mend_link, open_env, take_away
+from worktrees.git import wrap_os_errors
+from worktrees.merge import Branches, Decision, Stand
+from worktrees.private_repository import beside, is_removed, remove_beside
 from worktrees.repository import Repository
 from worktrees.rescue import Secured
 
@@ -64,7 +63,7 @@ Alive = Callable[[Path], Sequence[int]]
 
 def survey(repo: Repository, envs: Sequence[Environment]) -> Branches:
     """What looks at several worktrees of one repository have in common: asked once, and to be used within seconds. Raises as `Git.run`."""
-    blocking_files.disarm_objects(repo)
+    changes.disarm_objects(repo)
     listed = refs.over_all(repo, "for-each-ref", "--format=%(objectname)", *(env.branch_ref for env in envs)).text.split()
     return Branches(repo, [*listed, *(env.base for env in envs)])
 
@@ -155,7 +154,7 @@ def forget(env: Environment) -> Secured | None:
 def finish(env: Environment, *, discard: bool = False) -> None:
     """Delete the work branch of a worktree that is gone, as `remove` and `sweep` do: one that was cut off had no time for it. It stays when
     it has commits that the rescue ref does not keep or, without `discard`, that are on no other branch; or when another worktree has it."""
-    known = tips.refs_of(env)
+    known = rescue.refs_of(env)
     tip = known.get(env.branch_ref, "")
     if not tip or has_successor(env):
         return
@@ -184,7 +183,7 @@ def _verdict(env: Environment, is_alive: Alive, known: Branches | None) -> Keep 
     hard = _hard_reasons(env, is_alive)
     if hard:
         return Keep(tuple(hard))
-    seen = securing.look(env, objects=known is None)
+    seen = collect_work.look_at_work(env, objects=known is None)
     unread, decided = _decided(env, seen, known)
     reasons = (*seen.reasons, *unread, *_unmerged(env, decided))
     if reasons or seen.head is None:
@@ -241,9 +240,9 @@ def _refused(env: Environment, verdict: Keep, kept: str = "the worktree as it is
 
 def _secured(env: Environment, message: str) -> Secured:
     """`snapshot`, again as long as there are more commits than one call takes; what is left out then could not be read."""
-    secured = securing.snapshot(env, message)
+    secured = collect_work.snapshot(env, message)
     for _ in range(_ROUNDS):
-        before, secured = secured, securing.snapshot(env, message) if secured.unkept else secured
+        before, secured = secured, collect_work.snapshot(env, message) if secured.unkept else secured
         if secured.unkept in (0, before.unkept):
             return secured
     raise _refused(env, _unkept(secured), "the worktree with its logs")
@@ -255,8 +254,8 @@ def _secured_before(env: Environment, verdict: Keep | Removable) -> Secured | No
     None where `snapshot` must look."""
     if isinstance(verdict, Keep) or env.layers is not None or env.private is not None:
         return None
-    found = tips.refs_of(env)
-    if found.get(env.rescue_ref) != verdict.head or tips.unkept(env, found, {verdict.head}) != tips.Unkept():
+    found = rescue.refs_of(env)
+    if found.get(env.rescue_ref) != verdict.head or rescue.unkept(env, found, {verdict.head}) != rescue.Unkept():
         return None
     return Secured(found.get(env.branch_ref, env.base), 0, 0, 0, 0, verdict.head)
 
@@ -281,7 +280,7 @@ def _refuse_newcomers(env: Environment, is_alive: Alive) -> None:
 def _delete_branch(env: Environment, tip: str) -> None:
     """Delete the work branch when it still stands where it was secured and no other checkout, as of a retry, has it."""
     refs.clear(env.repo, env.branch_ref)
-    stands = tips.refs_of(env).get(env.branch_ref, "")
+    stands = rescue.refs_of(env).get(env.branch_ref, "")
     if stands == tip and not registration.has_checkout(env.repo, env.branch_ref):
         refs.move(env.repo, env.branch_ref, "", tip, "")
     elif not stands:

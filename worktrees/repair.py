@@ -12,11 +12,11 @@ import re
 import stat
 from pathlib import Path
 
-from supervisor.core.errors import ToolFailed
-from supervisor.host.foreign import Folder, entries, folder
-from worktrees import blocking_files, own_refs
-from worktrees.environment import Environment
-from worktrees.failures import wrap_os_errors
+from supervisor.host.untrusted_fs import Folder, entries, folder
+from supervisor.kernel.errors import ToolFailed
+from worktrees import changes, rescue
+from worktrees.environments import Environment
+from worktrees.git import wrap_os_errors
 from worktrees.private_repository import alternates
 
 _SMALL_MAX = 4096
@@ -29,8 +29,8 @@ def repair(env: Environment) -> list[str]:
     top = env.repo.common_dir
     with wrap_os_errors(top):
         _open_up(top)
-        own_refs.unlock(top)
-        notes = blocking_files.disarm_repository(env)
+        rescue.unlock(top)
+        notes = changes.disarm_repository(env)
         with folder(top) as here:
             notes += [*_directory(here, "objects"), *_directory(here, "refs")]
             notes += _aside(here, "commondir", "it led to another repository") if here.look("commondir") else []
@@ -46,7 +46,7 @@ def repair(env: Environment) -> list[str]:
 def _open_up(top: Path) -> None:
     """Let the owner enter and change every directory of the repository: the person's stand read-only and are not touched."""
     top.chmod(stat.S_IMODE(top.stat().st_mode) | stat.S_IRWXU)
-    for _ in entries(top, leave_out=blocking_files.OF_THE_PERSON, open_up=True):
+    for _ in entries(top, leave_out=changes.OF_THE_PERSON, open_up=True):
         pass
 
 

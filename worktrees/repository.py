@@ -1,19 +1,25 @@
-"""A person's repository, as found: where it is, what it stands on, and what about it deserves a warning."""
+"""A person's repository, as found."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from supervisor.core.errors import NightcrewError, NotFound, Refused, ToolFailed
-from supervisor.host import foreign
-from worktrees.failures import last_words
-from worktrees.git import BULK_S, Git, Place
+from supervisor.host import untrusted_fs
+from supervisor.host.scratch import locked_directory
+from supervisor.kernel.errors import NightcrewError, NotFound, Refused, ToolFailed, one_line
+from worktrees.git import BULK_S, Git, Place, last_words
+
+# Repository
+# ----------
+# A person's repository, as found: where it is, what it stands on, and what about it deserves a warning.
+
 
 _OPERATIONS = {
     "rebase-merge": "rebase",
@@ -182,11 +188,11 @@ class KnownHead:
 
 def _head_mark(repo: Repository) -> object:
     """What HEAD follows from: the same again is the same commit. None where files do not tell (reftables)."""
-    head = foreign.read_plain(repo.git_dir / "HEAD", _HEAD_MAX)
+    head = untrusted_fs.read_plain(repo.git_dir / "HEAD", _HEAD_MAX)
     if head is None or not head.startswith(b"ref: refs/heads/"):
         return head if head is not None and _OID.fullmatch(head) else None
     name = os.fsdecode(head[5:].strip())
-    loose = None if ".." in name else foreign.read_plain(repo.common_dir / name, _HEAD_MAX)
+    loose = None if ".." in name else untrusted_fs.read_plain(repo.common_dir / name, _HEAD_MAX)
     if loose is not None:
         return (head, loose) if _OID.fullmatch(loose) else None
     try:
@@ -290,3 +296,129 @@ def _head_of(file: Path) -> bytes:
         return b""
     with file.open("rb") as data:
         return data.read(_ATTRIBUTES_MAX)
+
+
+# Tracked files
+# -------------
+# Which files a repository has.
+
+
+def tracked(git: Git, common_dir: Path) -> list[str] | None:
+    """The files of the commit that the repository stands on, sorted; None where there is none. Raises what `Git.run` does."""
+    try:
+        answer = git.run(Place(common_dir, common_dir), "ls-tree", "-r", "-z", "--name-only", "HEAD")
+    except ToolFailed:  # no commit yet, or HEAD names none
+        return None
+    return sorted(name.decode("utf-8", "surrogateescape") for name in answer.out.split(b"\0") if name)
+
+
+# Commit listing
+# --------------
+# What a commit holds, without a worktree.
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How much there is."""
+
+    files: int
+    size: int
+    """Bytes in all."""
+
+
+def extent(repo: Repository, commit: str, suffix: bytes) -> Extent:
+    """The regular files of `commit` whose names end in `suffix`. Raises ToolFailed when git cannot read it."""
+    listed = repo.git.run(repo.store, "ls-tree", "-r", "-l", "-z", "--full-tree", commit, deadline_s=BULK_S)
+    files = size = 0
+    for entry in listed.out.split(b"\0"):
+        facts, _, path = entry.partition(b"\t")
+        if path.endswith(suffix) and facts.startswith(b"100"):
+            files += 1
+            size += int(facts.split()[-1])
+    return Extent(files, size)
+
+
+# Attributes
+# ----------
+# Which attributes files have, by the `.gitattributes` of the person's checkout or of a commit. Nothing that they name is run.
+
+
+FILE = ".gitattributes"
+_BUILT_IN = frozenset({"unspecified", "set", "unset"})
+_MERGES = frozenset({"text", "binary", "union"})
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where git finds the attributes, beside the person's own ones (`info/attributes`, `core.attributesFile`)."""
+
+    place: Place
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@contextlib.contextmanager
+def of_commit(repo: Repository, commit: str) -> Iterator[Source]:
+    """Those of a commit, whatever is checked out and whatever was changed there since: a tree of its `.gitattributes` alone. git below 2.41
+    can read them from nowhere else. Raises as `Git.run`."""
+    with locked_directory(repo.git.scratch(), "nightcrew.") as scratch:
+        top = scratch / "top"
+        top.mkdir()
+        _write(repo, commit, top)
+        yield Source(Place(repo.common_dir, repo.common_dir, top), {"GIT_INDEX_FILE": str(scratch / "index")})
+
+
+def drivers(repo: Repository, paths: Iterable[str], *names: str, source: Source | None = None) -> Iterator[tuple[str, str, str]]:
+    """Path, attribute and value of each file for which one of these attributes names something of its own: a filter, a merge driver. By
+    default as the person's checkout says."""
+    asked = "".join(f"{path}\0" for path in paths)
+    if not asked:
+        return
+    there = source or Source(repo.checkout)
+    argv = ("check-attr", "-z", "--stdin", *names)
+    said = repo.git.run(there.place, *argv, stdin=os.fsencode(asked), env=there.env, deadline_s=BULK_S).text.split("\0")
+    for path, name, value in zip(said[::3], said[1::3], said[2::3], strict=False):
+        if value not in _BUILT_IN and not (name == "merge" and value in _MERGES):
+            yield path, name, value
+
+
+def drivers_in(repo: Repository, commit: str, *names: str) -> set[tuple[str, str, str]]:
+    """The same of all files of a commit, by its own `.gitattributes`."""
+    with of_commit(repo, commit) as source:
+        return set(drivers(repo, [path for _, path in _files(repo, commit)], *names, source=source))
+
+
+def listed(found: Iterable[tuple[str, str, str]]) -> str:
+    """What `drivers` found, for people: `filter=lfs, merge=po`."""
+    return ", ".join(sorted({one_line(f"{name}={value}") for _, name, value in found}))
+
+
+def _write(repo: Repository, commit: str, top: Path) -> None:
+    found = [one for one in _files(repo, commit) if one[1].endswith(FILE)]
+    files = {path: facts.split(" ")[2] for facts, path in found if facts.startswith("100") and _is_fit(path)}
+    for path, data in zip(files, _blobs(repo, files.values()), strict=True):
+        (top / path).parent.mkdir(parents=True, exist_ok=True)
+        (top / path).write_bytes(data)
+
+
+def _files(repo: Repository, commit: str) -> list[tuple[str, str]]:
+    """Of every file of a commit what `ls-tree` says of it, and its path."""
+    rows = repo.git.run(repo.store, "ls-tree", "-r", "-z", "--full-tree", commit, deadline_s=BULK_S).text.split("\0")[:-1]
+    return [(facts, path) for facts, _, path in (row.partition("\t") for row in rows)]
+
+
+def _is_fit(path: str) -> bool:
+    """A stranger may have written the tree."""
+    *above, name = path.split("/")
+    return name == FILE and not any(part in ("", ".", "..") or part.lower() == ".git" for part in above)
+
+
+def _blobs(repo: Repository, oids: Iterable[str]) -> Iterator[bytes]:
+    asked = "".join(f"{oid}\n" for oid in oids)
+    if not asked:
+        return
+    rest = repo.git.run(repo.store, "cat-file", "--batch", stdin=asked.encode(), deadline_s=BULK_S).out
+    while rest:
+        head, _, rest = rest.partition(b"\n")
+        size = int(head.split(b" ")[2])
+        yield rest[:size]
+        rest = rest[size + 1 :]

@@ -1,38 +1,341 @@
-"""Nothing an agent leaves behind is lost: every non-ignored file and every commit becomes reachable from a ref.
-
-Leftover files go onto the work branch when HEAD is on it. What has no place there goes to the attempt's rescue ref: work on a
-detached HEAD or on another branch, files inside nested repositories. Every other commit that the attempt came by (amended, reset,
-rebased away, see `tips`) goes to a ref beside it: who merges the rescue ref gets nothing back that the agent took back. Commits are
-built by plumbing in a temporary index, so locks, hooks, merges in progress and signing of the worktree do not matter. Symbolic links
-are stored as links: nothing outside the worktree is ever read.
-
-The steps in order: objects are written, then refs move by compare-and-swap, then the worktree's index follows. A crash
-between any two loses nothing, and calling again finishes the work.
-"""
+"""Keep what an agent leaves behind, and bring it back."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
+import itertools
 import os
+import re
 import shutil
-from collections.abc import Mapping, Sequence
+import stat
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from supervisor.core.errors import DiskFull, NightcrewError, Tampered, ToolFailed, one_line
-from supervisor.core.result import TAMPERING
 from supervisor.host import files
-from supervisor.host.foreign import folder, open_plain
 from supervisor.host.scratch import locked_directory
-from worktrees import blocking_files, branching, refs, registration, tips, untouched
+from supervisor.host.untrusted_fs import Folder, entries, folder, open_plain
+from supervisor.kernel.errors import DiskFull, NightcrewError, Tampered, ToolFailed, ToolHung, one_line
+from supervisor.kernel.result import TAMPERING
+from supervisor.sandbox.policy import SHARED_OBJECTS
+from worktrees import changes, environments, ref_snapshot, refs, registration
 from worktrees.changes import Changes, observe
-from worktrees.environment import Environment, has_successor
-from worktrees.environments import check_admin, shown
-from worktrees.failures import wrap_os_errors
-from worktrees.git import BULK_S, Git
-from worktrees.hardening import IDENTITY
+from worktrees.environments import Environment, check_admin, has_successor, shown
+from worktrees.git import BULK_S, IDENTITY, Git, wrap_os_errors
 from worktrees.storing import Committer, Scene
+
+# Own refs
+# --------
+# Reads, in the sandbox, what refs and logs of an attempt's own repository name beside the work branch.
+#
+# The refs that were there at the start lie in `packed-refs` and have no log. So what the agent's git made since is in files of its
+# own; only where it packed its refs is that list read too.
+
+
+_FILE_MAX = 2**20
+"""Bytes at the end of a log: some 6,000 entries."""
+_PACKED_MAX = 2**28
+_FILES_MAX = 20_000
+_OID = re.compile(rb"\b(?:[0-9a-f]{64}|[0-9a-f]{40})\b")
+_LINE = re.compile(rb"^([0-9a-f]{40,64}) (refs/\S+)$", re.MULTILINE)
+_FETCHED, _TAGS = "refs/remotes", "refs/tags"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnRefs:
+    """Names of objects, each once."""
+
+    names: tuple[str, ...]
+    tags: tuple[str, ...]
+    fetched: tuple[str, ...]
+    """Where branches of remotes stand."""
+
+
+def read(common: Path, packed_at_start: str) -> OwnRefs:
+    """What is named in the repository at `common`; `packed_at_start` as `private_repository` says. At most 20,000 files are opened."""
+    found: dict[str, dict[str, None]] = {"": {}, _TAGS: {}, _FETCHED: {}}
+    for name, oid in itertools.chain(_loose(common), _packed(common, packed_at_start)):
+        kind = next((area for area in (_TAGS, _FETCHED) if name.startswith(f"{area}/")), "")
+        found[kind].setdefault(oid)
+    return OwnRefs(tuple(found[""]), tuple(found[_TAGS]), tuple(found[_FETCHED]))
+
+
+def unlock(common: Path) -> None:
+    """Remove the lock files that a killed git left in the repository at `common`. Only when nobody works there: its agent has ended."""
+    for name, here, file in itertools.chain(*(_files(common, area) for area in ("refs", "worktrees"))):
+        if name.endswith(".lock"):
+            with contextlib.suppress(OSError):
+                here.remove(file)
+    with folder(common) as here:
+        for file in here.names():
+            if file.endswith(".lock"):
+                with contextlib.suppress(OSError):
+                    here.remove(file)
+
+
+def _loose(common: Path) -> Iterator[tuple[str, str]]:
+    """Refs, then the entries of logs, the newest of each first, then the HEADs of worktrees that the agent added."""
+    files = itertools.chain(_files(common, "refs"), _files(common, "logs"), _files(common, "worktrees"))
+    for name, here, file in itertools.islice(files, _FILES_MAX):
+        if name.startswith("worktrees/") and file != "HEAD":
+            continue
+        for oid in reversed(_OID.findall(here.read(file, _FILE_MAX, linked=True, tail=True) or b"")):
+            yield name.removeprefix("logs/"), oid.decode()
+
+
+def _files(common: Path, area: str) -> Iterator[tuple[str, Folder, str]]:
+    with contextlib.suppress(OSError):
+        for below, here, entry in entries(common, area):
+            if not entry.is_dir(follow_symlinks=False):
+                yield f"{below}/{entry.name}", here, entry.name
+
+
+def _packed(common: Path, at_start: str) -> Iterator[tuple[str, str]]:
+    with folder(common) as here:
+        data = here.read("packed-refs", _PACKED_MAX, linked=True) or b""
+    if hashlib.sha256(data).hexdigest() != at_start:
+        yield from ((name.decode("utf-8", "replace"), oid.decode()) for oid, name in _LINE.findall(data))
+
+
+# Tips
+# ----
+# Finds the commits that an attempt made or had, and those among them that no rescue ref of its task holds yet.
+#
+# A commit that was amended, reset or rebased away is on no branch. What remembers it are files that the agent's own git wrote: the
+# logs of HEAD and of the work branch, the worktree's own refs, the state of a rebase or a merge; and the same of worktrees that the
+# agent added inside its own, since they go with it. The agent can write anything there. So they are read by handle, without
+# following a link, the newest entries first and up to a bound; and a name counts only when the repository has a commit of that
+# name, with its whole history, which the base does not hold.
+#
+# A commit of somebody else that an agent writes into its own log is kept like its own: that harms nobody, and no evidence tells
+# them apart.
+
+
+KEPT_MAX = 50
+"""Tips that are taken when an attempt ends, the newest of them; its removal takes the rest. A commit of ours has no more parents."""
+KEPT_AT_REMOVAL = 10_000
+"""Tips that are taken at once when its worktree goes."""
+_LOG_MAX = 4 * 2**20
+"""Bytes at the end of a log: some 25,000 entries."""
+_SEEN_MAX = 10_000
+"""Names of one log that git is asked about."""
+_OWN_REFS_MAX = 1000
+_TRIES = 60
+"""Walks of git to find the names that it cannot walk from: 4 of them among 10,000, more among fewer."""
+_SHOWN = 10
+_STATE_FILES = (
+    "HEAD", "ORIG_HEAD", "MERGE_HEAD", "MERGE_AUTOSTASH", "CHERRY_PICK_HEAD", "REVERT_HEAD", "REBASE_HEAD", "sequencer/head",
+    "rebase-merge/orig-head", "rebase-merge/onto", "rebase-merge/stopped-sha", "rebase-merge/autostash",
+    "rebase-apply/orig-head", "rebase-apply/autostash",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Unkept:
+    """Commits that the base, what the caller knows and the task's rescue refs do not reach, and that no other one of them reaches."""
+
+    tips: tuple[str, ...] = ()
+    """At most as many as were asked for, the newest first."""
+    left_out: int = 0
+    """How many more there are; those that git could not read count too, and a log that is too long counts as one."""
+    notes: tuple[str, ...] = ()
+    """One line each: what was left out."""
+
+
+def refs_of(env: Environment) -> dict[str, str]:
+    """Every ref of the task, by its full name: its work branch and what lies beside it, its rescue refs of all attempts."""
+    return ref_snapshot.below(env.repo, env.branch_ref.rpartition("/")[0], env.rescue_ref.rpartition("/")[0])
+
+
+def unkept(env: Environment, found: Mapping[str, str], known: Iterable[str], most: int = KEPT_MAX) -> Unkept:
+    """What a rescue ref must take besides `known` (commits); `found` is what `refs_of` gave. No process when there is nothing to ask.
+
+    A branch that a later attempt took over is not asked. Raises ToolHung. What git cannot read is left out and said.
+    """
+    notes: list[str] = []
+    rescued = {oid for ref, oid in found.items() if not ref.startswith(f"{refs.HEADS}/")}
+    settled = {env.base, *known, *rescued, "0" * len(env.base)}
+    branches = [] if has_successor(env) else [oid for ref, oid in found.items() if ref.startswith(f"{refs.HEADS}/")]
+    reached = [f"^{oid}" for oid in sorted({env.base, *known, *rescued})]
+    others = _others(env, settled, reached) if env.alone is not None else ()
+    seen = [oid for oid in dict.fromkeys([*branches, *remembered(env, notes), *others]) if oid not in settled]
+    heads, unread = _heads(env, seen, reached)
+    if unread:
+        notes.append(f"{len(unread)} commits could not be read and are on no rescue ref: {_named(unread)}")
+    if more := heads[most:]:
+        notes.append(f"{len(more)} older commits that only its logs remember are on no rescue ref yet: {_named(more)}")
+    return Unkept(tuple(heads[:most]), len(notes) and max(1, len(unread) + len(more)), tuple(notes))
+
+
+def all_kept(env: Environment) -> bool:
+    """Whether nothing that its logs remember would go with them. No process where they remember nothing but the base. Raises ToolHung."""
+    notes: list[str] = []
+    if env.alone is None and set(remembered(env, notes)) <= {env.base, "0" * len(env.base)} and not notes:
+        return True
+    return unkept(env, refs_of(env), ()) == Unkept()
+
+
+def _others(env: Environment, settled: Container[str], reached: Sequence[str]) -> list[str]:
+    """Commits that the agent's other branches, tags, stashes, notes and worktrees name, and that the person's repository does not have.
+    What it fetched is not its work: tags on fetched branches are left out with them. No process when there is nothing of the kind."""
+    own = read(env.repo.common_dir, env.alone.packed if env.alone is not None else "")
+    work = _commits(env, [oid for oid in own.names if oid not in settled])
+    tags = _commits(env, [oid for oid in own.tags if oid not in settled])
+    fetched = [f"^{oid}" for oid in _commits(env, own.fetched)[0]] if tags[0] else []
+    heads, unread = _heads(env, tags[0], [*reached, *fetched])
+    return [*itertools.chain.from_iterable(work), *heads, *unread, *tags[1]]
+
+
+def _commits(env: Environment, names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """What of `names` leads to a commit that is not among the person's objects, and the names that git cannot read."""
+    git, store, argv = env.repo.git, env.repo.store, ("cat-file", "--batch-check=%(objectname) %(objecttype)")
+
+    def ask(part: list[str]) -> Iterable[str]:
+        asked = "".join(f"{name}^{{commit}}\n" for name in part).encode()
+        rows = git.run(store, *argv, stdin=asked).text.splitlines()
+        return [row.removesuffix(" commit") for row in rows if row.endswith(" commit")]
+
+    found, unread = _by_halves(names[:_SEEN_MAX], ask)
+    theirs = {"GIT_OBJECT_DIRECTORY": str(env.repo.common_dir / SHARED_OBJECTS)}
+    rows = git.run(store, *argv, stdin="\n".join([*found, ""]).encode(), env=theirs).text.splitlines() if found else []
+    return [oid for oid, row in zip(found, rows, strict=True) if row.endswith(" missing")], unread
+
+
+def _by_halves(names: Sequence[str], ask: Callable[[list[str]], Iterable[str]]) -> tuple[list[str], list[str]]:
+    """What `ask` gives for all of `names`, each once, and the names for which git fails; halves find these. Raises ToolHung."""
+    found: dict[str, None] = {}
+    todo, unread = [list(names)] if names else [], list[str]()
+    for _ in range(_TRIES):
+        if not todo:
+            break
+        part = todo.pop()
+        try:
+            found |= dict.fromkeys(ask(part))
+        except ToolHung:
+            raise
+        except ToolFailed:
+            middle = len(part) // 2
+            if middle:
+                todo += [part[middle:], part[:middle]]
+            else:
+                unread += part
+    return list(found), [*unread, *itertools.chain.from_iterable(todo)]
+
+
+def _heads(env: Environment, seen: list[str], settled: list[str]) -> tuple[list[str], list[str]]:
+    """The commits in `seen` that no other one of them reaches, in order; and those that git cannot walk from."""
+    heads, unread = _by_halves(seen, lambda part: _walked(env, part, settled))
+    known = set(heads)
+    return [oid for oid in seen if oid in known], unread
+
+
+def _walked(env: Environment, part: list[str], settled: list[str]) -> set[str]:
+    argv = ("rev-list", "--ignore-missing", "--topo-order", "--parents", "--stdin")
+    asked = "\n".join([*part, *settled, ""]).encode()
+    lost = [line.split() for line in env.repo.git.run(env.repo.store, *argv, stdin=asked, deadline_s=BULK_S).text.splitlines()]
+    inner = {parent for _, *parents in lost for parent in parents}
+    return {oid for oid, *_ in lost if oid not in inner}
+
+
+def remembered(env: Environment, notes: list[str]) -> Iterator[str]:
+    """Names of objects, the newest of each source first. What is read is bounded; a line in `notes` says where that was not enough."""
+    below = registration.inside(env.repo.common_dir, env.path)
+    for each in (env, *(replace(env, admin_dir=admin) for admin in below.values())):
+        yield from _of_worktree(each, notes)
+    if not has_successor(env):
+        yield from _logged(env, env.branch_ref, notes)
+
+
+def _of_worktree(env: Environment, notes: list[str]) -> Iterator[str]:
+    """Return what git's directory `env.admin_dir` for a worktree names."""
+    size = len(env.base)
+    for data in _own_refs(env):
+        yield from _names(data, size)
+    there = _own_files(env)
+    for name in _STATE_FILES:
+        if name.partition("/")[0] in there:
+            yield from _names(_tail(env, name, notes), size)
+    yield from _logged(env, "logs/HEAD", notes)
+
+
+def _logged(env: Environment, name: str, notes: list[str]) -> Iterator[str]:
+    names = dict.fromkeys(reversed(_names(_tail(env, name, notes), len(env.base))))
+    if len(names) > _SEEN_MAX:
+        notes.append(f"{name} names {len(names)} commits, of which the newest {_SEEN_MAX} were looked at")
+    yield from itertools.islice(names, _SEEN_MAX)
+
+
+def _own_files(env: Environment) -> list[str]:
+    """What git's directory for the worktree holds."""
+    try:
+        with folder(env.admin_dir) as here:
+            return here.names()
+    except OSError:
+        return []
+
+
+def _names(data: bytes, size: int) -> list[str]:
+    return [os.fsdecode(oid) for oid in _OID.findall(data) if len(oid) == size]
+
+
+def _tail(env: Environment, name: str, notes: list[str]) -> bytes:
+    """The end of a file of git's: of the worktree's own, or of a branch's log. Nothing when it is not there or cannot be opened so."""
+    is_branch = name.startswith(f"{refs.HEADS}/")
+    top, below = (env.repo.common_dir / "logs" / refs.HEADS, name.removeprefix(f"{refs.HEADS}/")) if is_branch else (env.admin_dir, name)
+    above, _, last = below.rpartition("/")
+    try:
+        with folder(top, above) as here:
+            seen = here.look(last)
+            data = here.read(last, _LOG_MAX, linked=True, tail=True)
+    except OSError:
+        return b""
+    if data is None and seen is not None:
+        notes.append(f"{name} is no file: what it may remember was not looked at")
+    if seen is not None and data is not None and seen.st_size > _LOG_MAX:
+        notes.append(f"{name} is of {seen.st_size} bytes, of which the last {_LOG_MAX} were looked at")
+    return data or b""
+
+
+def _own_refs(env: Environment) -> Iterator[bytes]:
+    """Refs that belong to this worktree alone, such as `refs/worktree/...` and `refs/bisect/...`; they go with it."""
+    todo, looked = ["refs"], 0
+    while todo:
+        below = todo.pop()
+        try:
+            with folder(env.admin_dir, below) as here:
+                names = here.names()[: max(0, _OWN_REFS_MAX - looked)]
+                looked += len(names)
+                kinds = {name: seen.st_mode for name in names if (seen := here.look(name)) is not None}
+                todo += [f"{below}/{name}" for name, mode in kinds.items() if stat.S_ISDIR(mode)]
+                yield from _files_tips(here, (name for name, mode in kinds.items() if stat.S_ISREG(mode)))
+        except OSError:
+            continue
+
+
+def _files_tips(here: Folder, names: Iterable[str]) -> list[bytes]:
+    return [here.read(name, 128, linked=True) or b"" for name in names]
+
+
+def _named(oids: list[str]) -> str:
+    more = f" and {len(oids) - _SHOWN} more" if len(oids) > _SHOWN else ""
+    return ", ".join(oid[:12] for oid in oids[:_SHOWN]) + more
+
+
+# Rescue
+# ------
+# Nothing an agent leaves behind is lost: every non-ignored file and every commit becomes reachable from a ref.
+#
+# Leftover files go onto the work branch when HEAD is on it. What has no place there goes to the attempt's rescue ref: work on a
+# detached HEAD or on another branch, files inside nested repositories. Every other commit that the attempt came by (amended, reset,
+# rebased away, see `tips`) goes to a ref beside it: who merges the rescue ref gets nothing back that the agent took back. Commits
+# are built by plumbing in a temporary index, so locks, hooks, merges in progress and signing of the worktree do not matter.
+# Symbolic links are stored as links: nothing outside the worktree is ever read.
+#
+# The steps in order: objects are written, then refs move by compare-and-swap, then the worktree's index follows. A crash between
+# any two loses nothing, and calling again finishes the work.
+
 
 _INDEX_MAX = 2**30
 _APART = "nightcrew: what a gate changed"
@@ -67,14 +370,14 @@ def secure_here(asked: Environment, message: bytes, *, onto_branch: bool, always
     commits, files and lines are not counted. Of the tips that nothing but its logs remembers, the newest `most` are kept.
     Raises DiskFull or ToolFailed; the files and refs are then as before. When nothing changed it costs one process or none.
     """
-    notes = blocking_files.disarm(asked)
+    notes = changes.disarm(asked)
     with contextlib.ExitStack() as stack:
         env = stack.enter_context(shown(asked))
         stack.enter_context(wrap_os_errors(_scratch(env)))
         scratch = stack.enter_context(locked_directory(_scratch(env), "nightcrew."))
-        found = tips.refs_of(env)
+        found = refs_of(env)
         gone = [refs.set_aside(env.repo, ref, f"commit {found.pop(ref)[:12]}, which is gone") for ref in _gone(env, found)]
-        notes += gone[: blocking_files.SHOWN]
+        notes += gone[: changes.SHOWN]
         tip = found.get(env.branch_ref)
         scene = _look(env, Path(scratch), found, notes)
         commit = Committer(env.repo.git, scene, message)
@@ -102,12 +405,12 @@ def set_apart(asked: Environment, message: bytes, tip: str) -> Secured:
     This is for changes that a gate made to work secured at `tip`, which are not the agent's. Call it when no process of the gate is left,
     and where HEAD was on the work branch before the gate. `notes` say what was set apart. Safe to call again. Raises as `secure_here`.
     """
-    notes = blocking_files.disarm(asked)
+    notes = changes.disarm(asked)
     with contextlib.ExitStack() as stack:
         env = stack.enter_context(shown(asked))
         stack.enter_context(wrap_os_errors(_scratch(env)))
         scratch = stack.enter_context(locked_directory(_scratch(env), "nightcrew."))
-        found = tips.refs_of(env)
+        found = refs_of(env)
         scene = _look(env, Path(scratch), found, notes)
         commit = Committer(env.repo.git, scene, message)
         stand = scene.changes.head or tip
@@ -139,8 +442,8 @@ def _changed_files(env: Environment, tip: str, apart: str) -> str:
     """Return the number of files that differ, and the first names, in words."""
     argv = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", tip, apart)
     names = [name for name in env.repo.git.run(env.repo.store, *argv, deadline_s=BULK_S).out.split(b"\0") if name]
-    shown_names = ", ".join(name.decode("utf-8", "backslashreplace") for name in names[: blocking_files.SHOWN])
-    more = f" and {len(names) - blocking_files.SHOWN} more" if len(names) > blocking_files.SHOWN else ""
+    shown_names = ", ".join(name.decode("utf-8", "backslashreplace") for name in names[: changes.SHOWN])
+    more = f" and {len(names) - changes.SHOWN} more" if len(names) > changes.SHOWN else ""
     return one_line(f"{len(names)} file{'' if len(names) == 1 else 's'} ({shown_names}{more})")
 
 
@@ -170,7 +473,7 @@ def _rescue(env: Environment, commit: Committer, left: _Left, notes: list[str]) 
     """Move the rescue ref to what was left last, where HEAD is, and the ref beside it to every other commit that was seen."""
     scene = commit.scene
     stand = (left.tip if left.on_branch else scene.changes.head) or left.tip or env.base
-    more = tips.unkept(env, left.found, {stand}, left.most)
+    more = unkept(env, left.found, {stand}, left.most)
     notes += more.notes
     if more.tips:
         _keep_tips(env, commit, more.tips, left.found.get(env.tips_ref))
@@ -195,8 +498,8 @@ def joined_tips(env: Environment, tip: str, old: str | None) -> str:
 def _keep_tips(env: Environment, commit: Committer, found: Sequence[str], old: str | None) -> None:
     """One move of the ref, whatever their number: commits of ours hold so many of them each, and the one before."""
     new = old
-    for at in range(0, len(found), tips.KEPT_MAX):
-        parents = [*found[at : at + tips.KEPT_MAX], *([new] if new else [])]
+    for at in range(0, len(found), KEPT_MAX):
+        parents = [*found[at : at + KEPT_MAX], *([new] if new else [])]
         new = parents[0] if len(parents) == 1 else commit.make(commit.tree_of(parents[0]), parents)
     refs.move(env.repo, env.tips_ref, new or "", old or "", "nightcrew: rescue")
 
@@ -209,7 +512,7 @@ def _keep_result(env: Environment, commit: Committer, old: str | None, stand: st
     new = stand if tree is None else commit.make(tree, [stand])
     if old is not None and not _contains(git, env, new, old):
         new = commit.make(commit.tree_of(new), [new, old])
-    if old is None and new == env.base and branching.write_rescue(env.repo, env.rescue_ref, new):
+    if old is None and new == env.base and environments.write_rescue(env.repo, env.rescue_ref, new):
         return new
     refs.move(env.repo, env.rescue_ref, new, old or "", "nightcrew: rescue")
     return new
@@ -229,7 +532,7 @@ def _look(env: Environment, scratch: Path, found: Mapping[str, str], notes: list
             shutil.copyfileobj(source, copy)
         # git reads a file again whose time, in seconds, is that of the index or later: a newer copy would hide what changed in that second.
         os.utime(index, ns=(stood.st_mtime_ns, stood.st_mtime_ns))
-        is_untouched = found.get(env.branch_ref) == env.base and untouched.is_untouched(env)
+        is_untouched = found.get(env.branch_ref) == env.base and environments.is_untouched(env)
         changes = Changes(env.base, env.branch_ref) if is_untouched else observe(git, env.place)
         return Scene(env.place, index, changes, own=True)
     except (NightcrewError, OSError) as error:

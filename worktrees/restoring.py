@@ -10,8 +10,8 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from supervisor.core.errors import NotFound, Refused, ToolFailed, UsageError
-from worktrees import attributes, merge, refs
+from supervisor.kernel.errors import NotFound, Refused, ToolFailed, UsageError
+from worktrees import merge, refs, repository
 from worktrees.git import BULK_S
 from worktrees.repository import Repository
 
@@ -99,8 +99,8 @@ def _why_not(place: Path, ours: Path) -> str:
 
 def _skipped(repo: Repository, commit: str) -> str:
     """What the person's own git would run for the files of a commit and ours does not, or ""."""
-    if used := attributes.drivers_in(repo, commit, "filter"):
-        return f"files use {attributes.listed(used)}, which nightcrew does not run"
+    if used := repository.drivers_in(repo, commit, "filter"):
+        return f"files use {repository.listed(used)}, which nightcrew does not run"
     return merge.bypassed_hooks(repo, *_HOOKS)
 
 

@@ -1,21 +1,31 @@
-"""Puts one result on top of a commit, as a train of merges does it: objects are written, no ref and no checkout changes.
-
-The same result on the same commit by the same terms makes the same commit, whoever was killed in between.
-"""
+"""Put one result on top of a commit, as a train of merges does."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import os
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from supervisor.core import landing_terms
-from supervisor.core.errors import NotFound, ToolFailed, ToolHung, some_of
-from supervisor.core.landing_terms import Method, Person, Terms
-from worktrees import attributes, equivalence, garbage_collection, tree_merge
-from worktrees.attributes import Source, drivers
+from supervisor.features.landing import terms as landing_terms
+from supervisor.features.landing.terms import Method, Person, Terms
+from supervisor.kernel.errors import NotFound, ToolFailed, ToolHung, some_of
+from worktrees import equivalence, pack_import, repository, tree_merge
 from worktrees.git import BULK_S
-from worktrees.repository import Repository
+from worktrees.repository import Source, drivers
 from worktrees.tree_merge import GONE, LINK, Side
+
+if TYPE_CHECKING:
+    from supervisor.features.landing.terms import Terms
+    from worktrees.repository import Repository
+
+
+# Staging
+# -------
+# Puts one result on top of a commit, as a train of merges does it: objects are written, no ref and no checkout changes.
+#
+# The same result on the same commit by the same terms makes the same commit, whoever was killed in between.
+
 
 TRIES = 8
 """`git gc --prune=now` may take what no ref names yet from under a staging; the next try writes it again."""
@@ -73,13 +83,13 @@ def stage(repo: Repository, onto: str, result: Result, terms: Terms) -> Staged |
     why = ""
     for _ in range(TRIES):
         try:
-            with attributes.of_commit(repo, onto) as source:
+            with repository.of_commit(repo, onto) as source:
                 return _staged(_Case(repo, source, base, onto, result, terms))
         except ToolHung:
             raise
         except ToolFailed as error:
             why = error.why
-            garbage_collection.outlast(repo.common_dir)
+            pack_import.outlast(repo.common_dir)
     return Left(f"git cannot merge it: {why}")
 
 
@@ -146,13 +156,13 @@ def _filtered(case: _Case, changed: Mapping[str, tuple[Side, Side]]) -> Left | N
     there = {old.oid for old, _ in changed.values()}
     new = [path for path, (_, side) in changed.items() if side.mode != GONE and side.oid not in there]
     found = set(drivers(case.repo, new, "filter", source=case.source))
-    if any(path.rpartition("/")[2] == attributes.FILE for path in changed):
-        with attributes.of_commit(case.repo, case.result.tip) as source:
+    if any(path.rpartition("/")[2] == repository.FILE for path in changed):
+        with repository.of_commit(case.repo, case.result.tip) as source:
             found |= set(drivers(case.repo, new, "filter", source=source))
     if not found:
         return None
     files = tuple(sorted({path for path, *_ in found}))
-    return Left(f"it changes files of {attributes.listed(found)}, which nightcrew does not run: merge it by hand ({some_of(files)})", files)
+    return Left(f"it changes files of {repository.listed(found)}, which nightcrew does not run: merge it by hand ({some_of(files)})", files)
 
 
 def _changed_twice(case: _Case, changed: Collection[str]) -> tuple[str, ...]:
@@ -173,7 +183,7 @@ def _kept(repo: Repository, tree: str, onto: str, paths: Collection[str]) -> str
 
 def _conflict(case: _Case, files: tuple[str, ...]) -> Left:
     if found := set(drivers(case.repo, files, "merge", source=case.source)):
-        own = attributes.listed(found)
+        own = repository.listed(found)
         return Left(f"it conflicts in {some_of(files)}; some use {own}, which nightcrew does not run: merge it by hand", files)
     return Left(f"it conflicts in {some_of(files)}", files)
 
@@ -218,3 +228,45 @@ def _authors(case: _Case) -> tuple[Person, ...]:
     out = case.git("log", "--no-show-signature", "--format=%an%x00%ae", "--encoding=UTF-8", f"{case.onto}..{case.result.tip}")
     pairs = [line.split("\0") for line in out.split("\n")]
     return tuple(dict.fromkeys(Person(*pair) for pair in pairs if len(pair) == 2))
+
+
+# Generated
+# ---------
+# Puts the files that a command made anew into the staged commit of a result. The command itself ran as a task, in a sandbox.
+#
+# What that task left is a stranger's: of its files those count that a rule makes, and only as plain files. Anything else is a
+# reason to leave the result out, and never part of the branch.
+
+
+_PLAIN = frozenset({"100644", "100755"})
+"""git's modes of a file that is no link."""
+
+
+def finish(repo: Repository, staged: str, made: str, terms: Terms) -> Staged | Left:
+    """`staged` with the generated files as the commit `made` has them, which a task left that ran the commands in a worktree at `staged`.
+    Parents, author, message and moment stay, so the same arguments give the same commit.
+
+    Raises NotFound when `made` is gone, and as `Git.run`.
+    """
+    if repo.git.run(repo.store, "cat-file", "-t", made, accept=(0, 128)).text != "commit":
+        raise NotFound("the commit with the generated files is gone", on=made)
+    changed = {path: new for path, (_, new) in tree_merge.changes(repo, staged, made).items()}
+    if others := landing_terms.foreign(changed, terms):
+        return _left("what makes the generated files also changed files that no rule names", others)
+    if odd := [path for path, new in changed.items() if new.mode not in _PLAIN and new.mode != GONE]:
+        return _left("what makes the generated files left something else than a file", odd)
+    if gone := [path for path, new in changed.items() if new.mode == GONE and terms.must_exist(path)]:
+        return _left("what makes the generated files removed one that a rule names", gone)
+    return Staged(_amended(repo, staged, changed) if changed else staged)
+
+
+def _left(why: str, files: Sequence[str]) -> Left:
+    return Left(f"{why}: {some_of(files)}", tuple(files))
+
+
+def _amended(repo: Repository, staged: str, files: Mapping[str, Side]) -> str:
+    """The same commit, byte for byte, with another tree."""
+    tree = tree_merge.replaced(repo, staged, {path: None if new.mode == GONE else new for path, new in files.items()})
+    _, _, rest = repo.git.run(repo.store, "cat-file", "commit", staged).out.partition(b"\n")
+    text = b"tree " + os.fsencode(tree) + b"\n" + rest
+    return repo.git.run(repo.store, "hash-object", "-t", "commit", "-w", "--stdin", stdin=text).text

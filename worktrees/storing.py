@@ -12,13 +12,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from supervisor.core.errors import DiskFull, ToolFailed
 from supervisor.host import files
-from supervisor.host.foreign.reading import open_plain
-from worktrees import blocking_files, quarantine
+from supervisor.host.untrusted_fs import open_plain
+from supervisor.kernel.errors import DiskFull, ToolFailed
+from worktrees import changes, pack_import
 from worktrees.changes import Changes
-from worktrees.git import BULK_S, Git, Place
-from worktrees.hardening import IDENTITY
+from worktrees.git import BULK_S, IDENTITY, Git, Place
 
 STORE_S = 300.0
 """Seconds that leftover files may take in all. 50,000 small ones take a twentieth of it."""
@@ -159,10 +158,10 @@ class Committer:
     def _store(self, paths: Sequence[bytes], place: Place, index: Path) -> str:
         """What git says of it."""
         argv, objects = ("update-index", "--add", "--remove", "--replace", "-z", "--stdin"), place.common_dir / "objects"
-        with quarantine.quarantine(objects) as held:
-            env = {"GIT_INDEX_FILE": str(index), **quarantine.environment(held, objects)}
+        with pack_import.quarantine(objects) as held:
+            env = {"GIT_INDEX_FILE": str(index), **pack_import.environment(held, objects)}
             said = self.git.run(place, *argv, stdin=_joined(paths), env=env, deadline_s=BULK_S).err
-            quarantine.migrate(held, objects)
+            pack_import.migrate(held, objects)
         return said
 
     def _note_refused(self, said: str, place: Place, notes: list[str]) -> None:
@@ -181,9 +180,9 @@ class Committer:
             why = self._too_large(place.top / os.fsdecode(path))
             if not why:
                 found.append(path)
-            elif (left := left + 1) <= blocking_files.SHOWN:
+            elif (left := left + 1) <= changes.SHOWN:
                 notes.append(f"{_shown(path)} is {why}: it was not stored and lies where it was")
-        notes += [f"{left - blocking_files.SHOWN} more like these"] if left > blocking_files.SHOWN else []
+        notes += [f"{left - changes.SHOWN} more like these"] if left > changes.SHOWN else []
         return found
 
     def _too_large(self, path: Path) -> str:

@@ -1,18 +1,4 @@
-"""A template: the checkout of one commit with everything that set-up made in it, frozen, to start many environments from.
-
-    <place>/files/          the tree; the lower layer of overlays. It holds no `.git`
-    <place>/index           git's index of it, whose stats fit its files
-    <place>/in-use/<hash>   one for each environment: its path
-    <place>/template.json   written last: without it the template is half-made
-
-Nothing changes below a mounted layer: once template.json is there nothing of ours writes into `files` but `protect`, which refuses while
-an overlay stands on it; `remove` refuses while any environment is left; agents are kept out by their sandbox; and a change made
-all the same is found by the fingerprint that `load` compares. The files keep their permission to write: overlays and clones inherit it.
-
-While set-up runs, the tree is a detached worktree of a copy of the repository, so that tools which ask git for a version work and those
-that configure git change the copy. It is also registered and locked in the repository: the lock says whose it is, and the next `build` at
-the same place clears what a crash left.
-"""
+"""A template: the frozen checkout of one commit."""
 
 from __future__ import annotations
 
@@ -28,16 +14,96 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from supervisor.core.errors import HostError, NightcrewError, NotFound, Refused
-from supervisor.host import placement
+from supervisor.host import scratch
 from supervisor.host.files import atomic_write
-from supervisor.host.foreign import folder, open_plain, remove_tree
-from worktrees import private_repository, registration, trees
-from worktrees.failures import wrap_os_errors
-from worktrees.git import CHECKOUT_S, Place
-from worktrees.layers import beside, recorded
+from supervisor.host.untrusted_fs import folder, open_plain, remove_tree
+from supervisor.kernel.errors import HostError, NightcrewError, NotFound, Refused
+from worktrees import private_repository, registration
+from worktrees.git import CHECKOUT_S, Place, wrap_os_errors
+from worktrees.private_repository import beside, recorded
 from worktrees.registration import Registration
 from worktrees.repository import Repository
+
+# Trees
+# -----
+# Walking a tree that is ours, and taking its fingerprint.
+
+
+_WRITE = 0o222
+
+
+def walk(top: Path) -> Iterator[tuple[str, os.stat_result]]:
+    """Every entry below `top`, parents before what is in them: its path relative to `top`, and its lstat. Links are not followed."""
+    pending = [""]
+    while pending:
+        prefix = pending.pop()
+        with os.scandir(top / prefix) as entries:
+            found = sorted(entries, key=lambda entry: entry.name)
+        for entry in found:
+            name = f"{prefix}{entry.name}"
+            yield name, entry.stat(follow_symlinks=False)
+            if entry.is_dir(follow_symlinks=False):
+                pending.append(f"{name}/")
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """What a frozen tree is recognised by."""
+
+    digest: str
+    """Over each entry's path, kind, permissions but for writing, and size and time or target."""
+    files: int
+    size: int
+    """Bytes of all regular files."""
+    foreign: str
+    """The first entry that is not owned by this user and group, "" when there is none."""
+
+
+def fingerprint(top: Path) -> Fingerprint:
+    """Reads names and stats only, not contents: about 0.2 s for 13,000 entries. Raises OSError."""
+    digest, files, size, foreign = hashlib.sha256(), 0, 0, ""
+    owner = (os.geteuid(), os.getegid())
+    for name, seen in walk(top):
+        facts = f"{seen.st_mode & ~_WRITE:o}"
+        if stat.S_ISREG(seen.st_mode):
+            files, size = files + 1, size + seen.st_size
+            facts += f" {seen.st_size} {seen.st_mtime_ns}"
+        elif stat.S_ISLNK(seen.st_mode):
+            facts += f" {(top / name).readlink()}"
+        digest.update(os.fsencode(f"{facts} {name}\0"))
+        if not foreign and (seen.st_uid, seen.st_gid) != owner:
+            foreign = name
+    return Fingerprint(digest.hexdigest(), files, size, foreign)
+
+
+def write_protect(top: Path) -> None:
+    """Take away the permission to write of every file and directory below `top`, and of `top`. Raises OSError."""
+    for name, seen in [*walk(top), ("", top.lstat())]:
+        if not stat.S_ISLNK(seen.st_mode):
+            (top / name).chmod(stat.S_IMODE(seen.st_mode) & ~_WRITE)
+
+
+remove_trees = remove_tree
+
+
+# Templates
+# ---------
+# A template: the checkout of one commit with everything that set-up made in it, frozen, to start many environments from.
+#
+#     <place>/files/          the tree; the lower layer of overlays. It holds no `.git`
+#     <place>/index           git's index of it, whose stats fit its files
+#     <place>/in-use/<hash>   one for each environment: its path
+#     <place>/template.json   written last: without it the template is half-made
+#
+# Nothing changes below a mounted layer: once template.json is there nothing of ours writes into `files` but `protect`, which
+# refuses while an overlay stands on it; `remove` refuses while any environment is left; agents are kept out by their sandbox; and a
+# change made all the same is found by the fingerprint that `load` compares. The files keep their permission to write: overlays and
+# clones inherit it.
+#
+# While set-up runs, the tree is a detached worktree of a copy of the repository, so that tools which ask git for a version work and
+# those that configure git change the copy. It is also registered and locked in the repository: the lock says whose it is, and the
+# next `build` at the same place clears what a crash left.
+
 
 _SCHEMA = 1
 _SHOWN = 10
@@ -93,7 +159,7 @@ class Template:
             with wrap_os_errors(self.place):
                 for name in self.extras:
                     if name.endswith("/") and not (self.files / name.rstrip("/")).is_symlink():
-                        trees.write_protect(self.files / name)
+                        write_protect(self.files / name)
                 (self.place / "protected").touch()
         return True
 
@@ -107,7 +173,7 @@ def build(repo: Repository, base: str, place: Path, prepare: Callable[[Path], No
     place = Path(os.path.realpath(place))
     with wrap_os_errors(place):
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        placement.spread(place.parent)
+        scratch.spread(place.parent)
         place.mkdir(mode=0o700, exist_ok=True)
     with _locked(place):
         if (place / "template.json").exists():
@@ -143,7 +209,7 @@ def load(place: Path) -> Template:
     """
     template = read(place)
     with _whole(place):
-        seen = trees.fingerprint(template.files)
+        seen = fingerprint(template.files)
         if _digest(seen.digest, template.index) != template.digest:
             raise ValueError("its files are not as they were frozen")
     return template
@@ -164,7 +230,7 @@ def read(place: Path) -> Template:
     return Template(place=place, **{**known, **lists})
 
 
-def remove(template: Template) -> None:
+def remove_template(template: Template) -> None:
     """Delete it. Raises Refused while an environment uses it, naming them; HostError."""
     with _locked(template.place):
         _refuse_used(template)
@@ -220,7 +286,7 @@ def _build(repo: Repository, base: str, place: Path, prepare: Callable[[Path], N
     with wrap_os_errors(place):
         shutil.copyfile(admin / "index", place / "index")
         _unregister(repo, files, admin)
-        seen = trees.fingerprint(files)
+        seen = fingerprint(files)
         digest = _digest(seen.digest, place / "index")
         template = Template(place, base, repo.project, extras, _anchored(files, extras), seen.foreign, seen.files, seen.size, digest, notes)
         shape = {name: value for name, value in asdict(template).items() if name != "place"}
@@ -313,7 +379,7 @@ def _anchored(files: Path, extras: Sequence[str]) -> tuple[str, ...]:
     path, found = os.fsencode(files), []
     for extra in extras:
         top = files / extra
-        below = trees.walk(top) if extra.endswith("/") and not top.is_symlink() else [("", top.lstat())]
+        below = walk(top) if extra.endswith("/") and not top.is_symlink() else [("", top.lstat())]
         for name, seen in below:
             if stat.S_ISREG(seen.st_mode) and seen.st_size <= _TEXT_MAX:
                 data = (top / name).read_bytes()

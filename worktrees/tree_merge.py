@@ -1,19 +1,25 @@
-"""Merges of two commits beside every checkout, by `git merge-tree`: objects are written, and nothing else.
-
-No merge driver, filter or hook runs: a file with a driver of its own that both sides changed is a conflict.
-"""
+"""Merges of two commits beside every checkout."""
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
+from supervisor.features.review.gate_files import RESTORED, Flag
 from supervisor.host.scratch import locked_directory
-from worktrees.attributes import Source
-from worktrees.git import BULK_S, Git, Place
-from worktrees.hardening import IDENTITY
-from worktrees.repository import Repository
+from worktrees import pack_import, patches
+from worktrees.git import BULK_S, IDENTITY, Git, Place
+from worktrees.repository import Repository, Source
+
+# Tree merge
+# ----------
+# Merges of two commits beside every checkout, by `git merge-tree`: objects are written, and nothing else.
+#
+# No merge driver, filter or hook runs: a file with a driver of its own that both sides changed is a conflict.
+
 
 GONE, LINK = "000000", "160000"
 """git's mode of a file that is not there, and of a commit of another repository."""
@@ -100,3 +106,53 @@ def replaced(repo: Repository, tree: str, files: Mapping[str, Side | None]) -> s
         rows = [f"{side.mode} {side.oid}\t{path}\0" if side else f"0 {zero}\t{path}\0" for path, side in files.items()]
         repo.git.run(repo.store, "update-index", "-z", "--index-info", stdin="".join(rows).encode("utf-8", "surrogateescape"), env=env)
         return repo.git.run(repo.store, "write-tree", env=env, deadline_s=BULK_S).text
+
+
+# Aside
+# -----
+# A door to git that writes every new object into a directory of ours: to find out what would come of something, and leave no trace.
+
+
+class _Aside(Git):
+    """As `git`, with further variables for every verb."""
+
+    def __init__(self, git: Git, more: Mapping[str, str]) -> None:
+        self.__dict__.update(git.__dict__)
+        self._more = dict(more)
+
+    def environment(self, place: Place) -> dict[str, str]:
+        return {**super().environment(place), **self._more}
+
+
+@contextlib.contextmanager
+def objects_aside(repo: Repository) -> Iterator[Repository]:
+    """The repository as it is, for reading and for objects that are gone afterwards. No ref may be moved with it."""
+    with locked_directory(repo.git.scratch(), "nightcrew.") as place:
+        more = pack_import.environment(Path(place), repo.common_dir / "objects")
+        yield replace(repo, git=_Aside(repo.git, more))
+
+
+# Hardened gate
+# -------------
+# A merged tree whose gate is the one that was there before the result: what the result weakened is as it was, and its own work
+# stays.
+#
+# A result that passes only with the gate that it changed itself is not what was asked for. So the gate runs twice then, and both
+# must pass.
+
+
+def hardened(repo: Repository, staged: str, before: str, flags: Sequence[Flag]) -> str | None:
+    """A commit on `staged` in which the files that weaken the gate are as in `before`, the commit that `staged` was put on; None when there
+    are none, or all are as before. A file that `before` lacks is gone there; one that was renamed has its old name. The same arguments give
+    the same commit. Raises as `Git.run`."""
+    paths = {flag.path for flag in flags if flag.weakens and flag.kind in RESTORED}
+    if not paths:
+        return None
+    moved = {change.path: change.old_path for change in patches.read_gate_changes(repo, before, staged) if change.old_path}
+    paths |= {moved[path] for path in paths if path in moved}
+    there = sides(repo, before, sorted(paths))
+    files: dict[str, Side | None] = {path: there.get(path) for path in sorted(paths)}
+    tree = replaced(repo, staged, files)
+    if tree == repo.git.run(repo.store, "rev-parse", "--verify", f"{staged}^{{tree}}").text:
+        return None
+    return our_commit(repo.git, repo.store, tree, staged, "nightcrew: the gate as it was before this result")

@@ -12,7 +12,7 @@ def program(directory: Path) -> Path:
     """The command as one executable file in `directory`, made when it is not there. Raises OSError when `directory` cannot be written."""
     start = f"exec {shlex.quote(sys.executable)} -I"
     client = shlex.quote(str(Path(__file__).parent / "client.py"))
-    script = f'#!/bin/sh\n[ "$1" = mcp ] && {start} -m supervisor.cli.mcp\n{start} -S {client} "$@"\n'
+    script = f'#!/bin/sh\n[ "$1" = mcp ] && {start} -m supervisor.features.mcp\n{start} -S {client} "$@"\n'
     target = directory / "agent"
     if not target.exists() or target.read_text() != script:
         draft = target.with_suffix(f".{os.getpid()}.{os.urandom(4).hex()}")  # several attempts may begin at once

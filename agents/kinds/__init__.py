@@ -14,7 +14,7 @@ timeout      seconds, here; a person's own files may say "4h"
 
 driver       not a key: what gives a headless agent its prompts when `prompt = "stream"`, see `agents.turns`
 
-All other keys are those of `supervisor.core.kind.Kind`. A kind with `headless` or `interactive` takes a prompt. One with a module alone
+All other keys are those of `supervisor.kernel.kind.Kind`. A kind with `headless` or `interactive` takes a prompt. One with a module alone
 brings its whole command; one with neither has a command in each task.
 """
 
@@ -30,8 +30,8 @@ from pathlib import Path
 from typing import Any
 
 from supervisor.config import places
-from supervisor.core.errors import NightcrewError, Refused
-from supervisor.core.kind import Kind, Trust
+from supervisor.kernel.errors import NightcrewError, Refused
+from supervisor.kernel.kind import Kind, Trust
 
 __all__ = ["Kind", "kinds", "of_task", "to_run"]
 

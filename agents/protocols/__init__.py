@@ -17,12 +17,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from agents.protocols import claude, codex, gemini, opencode, qwen
-from agents.protocols.lines import objects, text
-from agents.protocols.live import Live, after
-from agents.protocols.outcome import Entry, Outcome, Usage, What
+from agents.protocols.lines import Entry, Outcome, Usage, What, objects, text
+from agents.protocols.live import Clock, Live, after, calls
 from agents.protocols.recorded import READERS, Recorded
-from agents.protocols.tool_calls import Clock, calls
-from supervisor.core.trace_facts import ToolCall
+from supervisor.features.trace.rules import ToolCall
 
 __all__ = [
     "HEAD",

@@ -13,10 +13,26 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
-from agents.protocols.lines import Object, amount, count, inner, name_of, several, short, text, wanted
-from agents.protocols.outcome import DENIALS_MAX, MESSAGE_MAX, SMALL_MAX, TEXT_MAX, Entry, Outcome, Usage
-from agents.protocols.spent import is_spent
-from supervisor.core.leases import SAID
+from agents.protocols.lines import (
+    DENIALS_MAX,
+    MESSAGE_MAX,
+    SMALL_MAX,
+    TEXT_MAX,
+    Entry,
+    Object,
+    Outcome,
+    Usage,
+    amount,
+    count,
+    inner,
+    name_of,
+    several,
+    short,
+    text,
+    wanted,
+)
+from agents.protocols.live import is_spent
+from memory.leases import SAID
 
 _TYPES = ("system", "assistant", "user", "result", "rate_limit_event")
 _COMPLETED = ("", "completed")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from agents.protocols.lines import Object, count, inner, name_of, short, text, wanted
-from agents.protocols.outcome import MESSAGE_MAX, TEXT_MAX, Entry, Outcome, Usage, What
-from agents.protocols.spent import is_spent
-from supervisor.core.result import json_value
+from agents.protocols.lines import MESSAGE_MAX, TEXT_MAX, Entry, Object, Outcome, Usage, What, count, inner, name_of, short, text, wanted
+from agents.protocols.live import is_spent
+from supervisor.kernel.result import json_value
 
 _ITEM = ("item.started", "item.updated", "item.completed")
 _TALK = ("agent_message", "reasoning", "error", "todo_list")

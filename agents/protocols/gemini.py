@@ -4,8 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from agents.protocols.lines import Object, count, inner, name_of, short, text, wanted
-from agents.protocols.outcome import DENIALS_MAX, MESSAGE_MAX, SMALL_MAX, TEXT_MAX, Entry, Outcome, Usage, What
+from agents.protocols.lines import (
+    DENIALS_MAX,
+    MESSAGE_MAX,
+    SMALL_MAX,
+    TEXT_MAX,
+    Entry,
+    Object,
+    Outcome,
+    Usage,
+    What,
+    count,
+    inner,
+    name_of,
+    short,
+    text,
+    wanted,
+)
 
 _TYPES = ("init", "message", "tool_use", "tool_result", "error", "result")
 _REFUSED = "policy_violation"

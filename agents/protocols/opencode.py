@@ -6,8 +6,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from agents.protocols.lines import Object, amount, count, inner, name_of, short, text, wanted
-from agents.protocols.outcome import DENIALS_MAX, MESSAGE_MAX, TEXT_MAX, Entry, Outcome, Usage, What
+from agents.protocols.lines import (
+    DENIALS_MAX,
+    MESSAGE_MAX,
+    TEXT_MAX,
+    Entry,
+    Object,
+    Outcome,
+    Usage,
+    What,
+    amount,
+    count,
+    inner,
+    name_of,
+    short,
+    text,
+    wanted,
+)
 
 _TYPES = ("step_start", "step_finish", "text", "tool_use", "error")
 

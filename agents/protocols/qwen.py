@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from agents.protocols import claude
-from agents.protocols.lines import Object, short
-from agents.protocols.outcome import Outcome
+from agents.protocols.lines import Object, Outcome, short
 
 entries = claude.entries
 

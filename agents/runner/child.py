@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import NoReturn
 
-    from agents.runner.records import Spec
+    from agents.runner.loop import Spec
 else:
     import _signal as signal
 
@@ -208,8 +208,8 @@ def _confine(spec: "Spec") -> None:
     """Returns inside the sandbox, in the same directory, in a child of this process that the kernel ends with it."""
     if not spec.policy:
         return
-    from supervisor.host.sandbox import namespaces  # only who needs it pays for it
-    from supervisor.host.sandbox.policy_arguments import parse
+    from supervisor.sandbox import namespaces  # only who needs it pays for it
+    from supervisor.sandbox.namespaces import parse
 
     with open(spec.policy, "rb") as file:
         words = file.read().split(b"\0")[:-1]

@@ -1,7 +1,7 @@
 """The trusted process in an agent's pane: it starts the agent, holds it to its limits, and writes down how it ended.
 
 Run it as `[sys.executable, "-I", "-S", "/abs/agents/runner/main.py", ATTEMPT_DIR]`; a zygote forks and calls `main`. What to run
-stands in `launch.spec` there; the answers are `started.json` and `exit.json` (formats: `supervisor.core.records`). Steps:
+stands in `launch.spec` there; the answers are `started.json` and `exit.json` (formats: `supervisor.kernel.records`). Steps:
 
     claim the epoch (a second runner of it exits 75) -> fork, limits, exec -> wait, copy output -> stop the tree -> record -> hint
 
@@ -20,13 +20,12 @@ import time
 if __name__ == "__main__":
     sys.path.append(__file__.rsplit("/", 3)[0])  # -I leaves it out; at the end, so that nothing here can shadow the standard library
 
-from agents.runner.loop import Attempt, hint
-from agents.runner.records import ExitRecord, SpecError, read_spec, write_started
+from agents.runner.loop import Attempt, ExitRecord, SpecError, hint, read_spec, write_started
 from supervisor.host.procfs import boot_id, look
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from agents.runner.records import Spec
+    from agents.runner.loop import Spec
 
 
 def main(directory: str, forked: bool = False) -> int:

@@ -8,9 +8,8 @@ closing   sessions closed by `doctor --fix`  screens   what a pane shows, for wh
 
 from __future__ import annotations
 
-from agents.tmux.listings import PaneView
-from agents.tmux.quoting import typed_text
-from agents.tmux.tmux_server import ARG_MAX, CONTROL_SESSION, Pane, PaneInput, ServerGone, SessionExists, Tmux
+from agents.tmux.control import PaneView
+from agents.tmux.tmux_server import ARG_MAX, CONTROL_SESSION, Pane, PaneInput, ServerGone, SessionExists, Tmux, typed_text
 
 __all__ = [
     "ARG_MAX",

@@ -1,16 +1,21 @@
-"""What a pane shows now, for a person who looks from outside: by one plain call, without a control client, so any command may look."""
+"""Look at panes and close sessions, from outside."""
 
 from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from agents.tmux import server_process
-from agents.tmux.listings import unpack_tags
-from supervisor.core.errors import NotFound, ToolFailed
+from agents.tmux.control import unpack_tags
+from supervisor.kernel.errors import NotFound, ToolFailed
+
+# Screens
+# -------
+# What a pane shows now, for a person who looks from outside: by one plain call, without a control client, so any command may look.
+
 
 LOOK_S = 2.0
 """Seconds that a server which does not answer may hold a look up."""
@@ -47,3 +52,24 @@ def look(socket: Path, pane_id: str, attempt: str, environ: Mapping[str, str], *
         raise NotFound("no pane of", on=attempt, why="it has not started yet, or just ended")
     columns, rows, x, y, shown, dead = map(int, facts[:6])
     return Screen(tuple(rest.removesuffix("\n").split("\n")), columns, rows, (x, y) if shown else None, bool(dead))
+
+
+# Closing
+# -------
+# Sessions closed for a person, from a process that has no control client of its own: through libtmux, whose every call starts a
+# tmux.
+
+
+def close_sessions(socket: Path, session_ids: Collection[str], binary: str) -> None:
+    """End these sessions (`$3`) and all that runs in them; one that is gone is fine. `binary` is the path of tmux. It waits as long as the
+    server does. Raises ToolFailed."""
+    import libtmux  # here, not above: it takes longer to import than all of this package
+    from libtmux.exc import LibTmuxException
+
+    server = libtmux.Server(socket_path=socket, config_file="/dev/null", tmux_bin=binary)
+    try:
+        for session in server.sessions:
+            if session.session_id in session_ids:
+                session.kill()
+    except LibTmuxException as error:
+        raise ToolFailed("sessions cannot be closed", on=str(socket), why=str(error), kept="those that are left") from error

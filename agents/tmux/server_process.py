@@ -18,8 +18,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from supervisor.core.errors import ToolFailed, ToolMissing
 from supervisor.host import processes, unix_sockets
+from supervisor.kernel.errors import ToolFailed, ToolMissing
 
 MINIMUM = (3, 3)
 """First tmux with `remain-on-exit-format`; `-N` and `new-session -f` came with 3.2."""

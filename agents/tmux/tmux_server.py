@@ -1,8 +1,4 @@
-"""The only door to tmux: sessions of agents on a private server.
-
-Every call goes through one control-mode client with a deadline. Sessions and panes are addressed by `$3` and `%5`, which tmux never
-reuses while its server lives: a user who renames or splits changes nothing for us.
-"""
+"""Sessions of agents on a private tmux server."""
 
 from __future__ import annotations
 
@@ -18,13 +14,137 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from agents.tmux import listings, server_process
-from agents.tmux.attaching import attach_argv
-from agents.tmux.control import READY, Block, ClientLost, ControlClient
-from agents.tmux.listings import PaneView
-from agents.tmux.quoting import command_line, escape_format, said_text, typed_text
-from supervisor.core.errors import NotFound, ToolFailed
+from agents.tmux import control, server_process
+from agents.tmux.control import READY, Block, ClientLost, ControlClient, PaneView
 from supervisor.host import files
+from supervisor.kernel.errors import UNSEEN, NotFound, ToolFailed
+
+# Attaching
+# ---------
+# The command by which a person looks at a session.
+
+
+def attach_argv(binary: str, socket: Path, session_id: str, environ: Mapping[str, str]) -> list[str]:
+    """Inside a pane of our own server the terminal there switches to the session. Anywhere else the session opens in the caller's
+    terminal, also when that is a pane of the user's own tmux: the two nest, detaching leads back to the pane, and the inner
+    one gets the prefix key pressed twice (`C-b C-b d`).
+    """
+    tmux = [binary, "-u", "-S", os.fspath(socket)]
+    named = environ.get("TMUX", "").rpartition(",")[0].rpartition(",")[0]
+    if _same_socket(named, socket):
+        return [*tmux, "switch-client", "-t", session_id]
+    known = terminal_name(environ.get("TERM", ""))
+    # With TMUX set our server refuses a terminal whose number one of its ended panes had before ("nested with care").
+    return [
+        "env",
+        "-u",
+        "TMUX",
+        *([f"TERM={known}"] if known != environ.get("TERM", "") else []),
+        *tmux,
+        "attach-session",
+        "-t",
+        session_id,
+    ]
+
+
+def terminal_name(term: str) -> str:
+    """Return `term` if this machine's terminfo knows it as a terminal that tmux can draw on, else the nearest name that it knows: terminals
+    such as Ghostty and kitty name themselves after an entry that only they bring. All of them understand what xterm does."""
+    if term not in _NO_SCREEN and _has_entry(term):
+        return term
+    return next((name for name in _COMMON if _has_entry(name)), term)
+
+
+def _has_entry(term: str) -> bool:
+    """Return whether a compiled entry lies where ncurses looks for it."""
+    if not term or "/" in term or term.startswith("."):
+        return False
+    folders = [os.environ.get("TERMINFO", ""), str(Path.home() / ".terminfo"), *os.environ.get("TERMINFO_DIRS", "").split(":"), *_FOLDERS]
+    places = (term[0], f"{ord(term[0]):x}")
+    return any(Path(folder, place, term).is_file() for folder in folders if folder for place in places)
+
+
+_COMMON = ("xterm-256color", "xterm", "screen-256color", "screen", "vt220", "vt100")
+_NO_SCREEN = ("dumb", "unknown", "emacs")
+_FOLDERS = ("/etc/terminfo", "/lib/terminfo", "/usr/share/terminfo", "/usr/lib/terminfo", "/usr/local/share/terminfo")
+
+
+def _same_socket(named: str, ours: Path) -> bool:
+    """By device and inode: the path in TMUX may name the same socket in another way."""
+    try:
+        return bool(named) and Path(named).samefile(ours)
+    except OSError:
+        return False
+
+
+# Quoting
+# -------
+# Text on its way into tmux: one function for each place where tmux would read it as more than text.
+#
+# quote          tmux's command parser (quotes, `;`, `$NAME`, `~`, escapes) escape_format  arguments that tmux expands (names,
+# `-c`): `#{…}`, `#(…)` which runs a shell, `#S` said_text      text that tmux shows in its status line, where it expands it and
+# draws its styles plain_text     text typed into a program: nothing that drives a terminal or ends a bracketed paste
+
+
+_SPECIAL = re.compile('[\x01-\x1f\x7f"\\\\$~\udc80-\udcff]')
+_MARKS = re.compile(r"#(?=[\[{(,}])")
+_HASHES = re.compile(r"#+(?![#\[])")
+_STEERING = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff"
+_CONTROLS = re.compile(f"[{_STEERING}{''.join(sorted(UNSEEN))}]")
+
+
+def quote(text: str) -> str:
+    """One word of tmux's command language that tmux reads back as exactly `text`, on one line.
+
+    Bytes of a path that are no UTF-8 are kept: Python writes them as U+DC80 to U+DCFF (`surrogateescape`). They must not
+    reach the parser as they are, which takes the byte 255 for the end of its input and drops the commands after it.
+    Raises ValueError for NUL, which no tmux argument can hold.
+    """
+    if "\0" in text:
+        raise ValueError("tmux arguments cannot hold a NUL character")
+    return '"' + _SPECIAL.sub(lambda found: f"\\{ord(found[0]) & 0xFF:03o}", text) + '"'
+
+
+def command_line(*commands: tuple[str, ...]) -> str:
+    """Commands that tmux runs in order, as one line; the first that fails ends the line."""
+    return " ; ".join(" ".join(quote(word) for word in command) for command in commands)
+
+
+def escape_format(text: str) -> str:
+    """`text` so that tmux's format expansion gives it back unchanged and runs nothing.
+
+    A run of `#` before `[` is a style mark: tmux copies it as it is, so it must not be doubled.
+    """
+    return _HASHES.sub(lambda run: run[0] * 2, text)
+
+
+def said_text(text: str) -> str:
+    """`text` so that `display-message` shows it and no more: what could begin a format or a style is broken up, so that nothing depends on
+    how often tmux expands it, and `%` is no time."""
+    return escape_format(_MARKS.sub("# ", plain_text(text).replace("\n", " "))).replace("%", "%%")
+
+
+def typed_text(text: str) -> str:
+    """`text` as it is typed into a program: `plain_text`, without line ends at the end."""
+    return plain_text(text).rstrip("\n")
+
+
+def plain_text(text: str) -> str:
+    """`text` with line ends as `\\n` and without control characters (tab stays), direction overrides, lone surrogates and
+    characters that nobody sees.
+
+    The paste of a text that holds `ESC [201~` would end there, and the rest would be typed as keys.
+    """
+    return _CONTROLS.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+# Tmux server
+# -----------
+# The only door to tmux: sessions of agents on a private server.
+#
+# Every call goes through one control-mode client with a deadline. Sessions and panes are addressed by `$3` and `%5`, which tmux
+# never reuses while its server lives: a user who renames or splits changes nothing for us.
+
 
 CONTROL_SESSION = "_control"
 """The session our client is attached to, a name no attempt can have. Its only pane has ended: nothing runs in it."""
@@ -157,7 +277,7 @@ class Tmux:
         answer = self._ask(
             (*new, *place, "--", *_direct(argv)),
             *(("set-option", "-t", where, f"@nightcrew_{key}", value) for key, value in tags.items()),
-            ("set-option", "-p", "-t", where, "@nightcrew_pane", listings.pack_tags(tags)),
+            ("set-option", "-p", "-t", where, "@nightcrew_pane", control.pack_tags(tags)),
             on=name,
         )[0]
         session_id, pane_id, pid = answer.text.split()
@@ -168,7 +288,7 @@ class Tmux:
 
         A pane that is `closed` and not yet `dead` has its exit status at the next call.
         """
-        panes = listings.parse_panes(self._ask(("list-panes", "-a", "-F", listings.FORMAT))[0].lines)
+        panes = control.parse_panes(self._ask(("list-panes", "-a", "-F", control.FORMAT))[0].lines)
         if any(pane.closed and not pane.dead for pane in panes):
             self._let_server_reap()
         return panes

@@ -9,13 +9,12 @@ import signal
 import sys
 from pathlib import Path
 
-from agents.analysts import output
-from agents.inbox import Inbox
-from agents.turns import streaming
-from agents.turns.agent import Agent
+from agents import acp, stdout
+from agents.acp import Agent
+from agents.delivery import Inbox
 
 CRASHES = (4, 6, 7, 8, 9, 11)
-"""ILL, ABRT, BUS, FPE, KILL, SEGV, as `supervisor.core.recovery` has them; that is not imported here, beside each agent."""
+"""ILL, ABRT, BUS, FPE, KILL, SEGV, as `supervisor.kernel.retry` has them; that is not imported here, beside each agent."""
 
 OPTIONS = ("--prompt-file", "--inbox", "--allow", "--model", "--resume")
 
@@ -35,14 +34,13 @@ def main(words: list[str], line_out: int) -> int:
     except OSError as error:
         return _say(f"{argv[0]}: {error.strerror}", 127 if isinstance(error, FileNotFoundError) else 126)
     if protocol == "claude":
-        return streaming.run(agent, prompt, inbox, line_out)
+        return acp.run(agent, prompt, inbox, line_out)
     return _acp(agent, prompt, inbox, options, line_out)
 
 
 def _acp(agent: Agent, prompt: str, inbox: Inbox, options: dict[str, str], line_out: int) -> int:
-    from agents.builtin.pane import Pane
-    from agents.builtin.records import Records
-    from agents.turns import acp
+    from agents import acp
+    from agents.printing import Pane, Records
 
     allow = tuple(filter(None, options.get("--allow", "").split(",")))
     wanted = acp.Wanted(prompt, allow, options.get("--model", ""), options.get("--resume", ""))
@@ -50,9 +48,9 @@ def _acp(agent: Agent, prompt: str, inbox: Inbox, options: dict[str, str], line_
 
 
 def _is_kind(name: str) -> bool:
-    from agents.turns import permissions
+    from agents import acp
 
-    return name in permissions.KINDS
+    return name in acp.KINDS
 
 
 def _read(words: list[str]) -> tuple[str, dict[str, str], list[str]]:
@@ -82,7 +80,7 @@ def _die_of(number: int) -> None:
 
 
 if __name__ == "__main__":
-    handle = output.claim()  # whatever prints from here on prints on stderr
+    handle = stdout.claim()  # whatever prints from here on prints on stderr
     status = main(sys.argv[1:], handle)
     if status - 128 in CRASHES:
         _die_of(status - 128)

@@ -7,7 +7,6 @@ restarted supervisor adopts the attempt by its records. `__main__` is the zygote
 what runs in the pane, `zygote_protocol` what they speak.
 """
 
-from agents.zygote.lifecycle import Child, Wanted, answers, build_client, find, pane_argv, start, stop
-from agents.zygote.record import Place, Record, program
+from agents.zygote.lifecycle import Child, Place, Record, Wanted, answers, build_client, find, pane_argv, program, start, stop
 
 __all__ = ["Child", "Place", "Record", "Wanted", "answers", "build_client", "find", "pane_argv", "program", "start", "stop"]

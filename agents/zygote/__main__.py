@@ -16,12 +16,13 @@ import time
 from pathlib import Path
 
 from agents.runner.warm import TITLE
-from agents.zygote import preload, zygote_protocol
-from agents.zygote.record import Place, Record, program
+from agents.zygote import server as preload
+from agents.zygote import zygote_protocol
+from agents.zygote.lifecycle import Place, Record, program
 from agents.zygote.server import Server
-from supervisor.core.errors import NightcrewError, Refused
-from supervisor.core.identity import Identity
 from supervisor.host import files, procfs
+from supervisor.kernel.errors import NightcrewError, Refused
+from supervisor.kernel.names import Identity
 
 _ROOM = 8192
 """Bytes for the command lines that forks show: two paths of the longest kind (4096)."""
@@ -73,7 +74,7 @@ def _options(words: list[str]) -> argparse.Namespace:
 
 def _start_clean(words: list[str], names: list[str]) -> None:
     """Start over, because what a process was started with can be read in /proc for ever: without other variables and handles,
-    and with room for the command lines and the tags of forks (`agents.runner.process_title`)."""
+    and with room for the command lines and the tags of forks (`agents.runner.forked`)."""
     environment = {name: os.environ[name] for name in names if name in os.environ and name != "LC_ALL"}
     environment |= {"LC_CTYPE": "C.UTF-8", "NIGHTCREW_ROOM": "." * 256}  # LC_ALL=C would turn Python's UTF-8 mode on for every fork
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))

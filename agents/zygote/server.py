@@ -1,22 +1,109 @@
-"""The loop of a zygote: connections, the requests on them, and the ends of the runners it forked.
-
-One thread, one `poll`, nothing that blocks. Whoever connects is this user, or is turned away; what such a client then sends, or does not
-send, harms nobody: a request comes within a few seconds or the connection is closed.
-"""
+"""A zygote from inside: connections, forks and preloads."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import gc
+import importlib
 import os
+import resource
 import select
 import signal
 import socket
+import sys
+import termios
+import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NoReturn
 
+from agents.runner import main as runner
+from agents.runner import warm as venv
+from agents.runner import warm as warm_programs
 from agents.runner.warm import TITLE
 from agents.zygote import zygote_protocol
-from agents.zygote.fork import fork, title
+from agents.zygote.zygote_protocol import Request
+from supervisor.host.procfs import slurp
+from supervisor.kernel.errors import Refused
+
+# Fork
+# ----
+# The zygote's child: from the fork to the runner, in the pane's terminal and with nothing of the zygote's but its memory.
+
+
+_NOTHING_STARTED = 70
+
+
+def title(request: Request) -> list[bytes]:
+    """The command line of a runner, however it was started: its last word is the attempt's directory."""
+    return [os.fsencode(sys.executable), b"-I", b"-S", os.fsencode(Path(runner.__file__)), request.directory]
+
+
+def fork(request: Request, handles: list[int], caller: socket.socket) -> int:
+    """Fork the runner of an attempt, with `handles` as its 0, 1, 2; its pid. It answers `caller` itself. Raises OSError."""
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # until the child has dropped our handlers
+    try:
+        pid = os.fork()
+        if pid == 0:
+            _become_runner(request, handles, caller)
+        return pid
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _become_runner(request: Request, handles: list[int], caller: socket.socket) -> NoReturn:
+    status = _NOTHING_STARTED
+    try:
+        TITLE.show(title(request))
+        zygote_protocol.send(caller, zygote_protocol.answer("pid", os.getpid()))
+        if zygote_protocol.taken_back(caller):  # before anything of the pane's is touched: it starts the runner cold
+            raise TimeoutError("it came too late")
+        _take_over(handles, caller.fileno())
+        os.environb.clear()
+        os.environb.update(request.environment)
+        _signals()
+    except BaseException as error:  # noqa: BLE001 - a forked child: nothing may unwind into the zygote's frames
+        zygote_protocol.send(caller, zygote_protocol.answer("no", error))
+        os._exit(status)
+    try:
+        status = runner.main(os.fsdecode(request.directory), forked=True)
+    except BaseException:  # noqa: BLE001 - as above; this is what Python does with it at the end of a program
+        sys.excepthook(*sys.exc_info())
+        status = 1
+    zygote_protocol.send(caller, zygote_protocol.answer("end", status))
+    os._exit(status)
+
+
+def _take_over(handles: list[int], keep: int) -> None:
+    """A session of its own with the pane's terminal, and no handle of the zygote's or of another client's."""
+    os.setsid()
+    for number, handle in enumerate(handles):  # all are above 2: the zygote holds 0, 1 and 2 itself
+        os.dup2(handle, number)
+    with contextlib.suppress(OSError):  # it is no terminal, or another session's: then it runs without one, as a pipe's reader does
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    os.closerange(3, keep)
+    os.closerange(keep + 1, os.sysconf("SC_OPEN_MAX"))
+
+
+def _signals() -> None:
+    """Whatever the zygote was started with, the runner has what a new Python has; one that is blocked until now arrives."""
+    signal.set_wakeup_fd(-1)
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+
+# Server
+# ------
+# The loop of a zygote: connections, the requests on them, and the ends of the runners it forked.
+#
+# One thread, one `poll`, nothing that blocks. Whoever connects is this user, or is turned away; what such a client then sends, or
+# does not send, harms nobody: a request comes within a few seconds or the connection is closed.
+
 
 _REQUEST_S = 2.0
 """How long a connection may be without its whole request."""
@@ -181,3 +268,99 @@ _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 def _arrived(number: int, frame: object) -> None:
     """The byte in the pipe is the message; a handler must exist for it to be written."""
+
+
+# Preload
+# -------
+# Importing once what every fork will have, and refusing what a fork cannot have: another thread.
+
+
+_LEAVE_OUT = "leave it out of preload"
+_THEIRS = "preload what is installed in .venv; the repository's own modules each agent imports by itself, because it changes them"
+
+
+def warm(modules: Sequence[str], path: Sequence[str]) -> None:
+    """Import `modules`, from the `site-packages` directories `path` alone when there are any, else from our own.
+
+    Raises Refused, naming the module that cannot be imported, that started a thread (a fork would have its locks but not the thread), or
+    that is not of `path`.
+    """
+    gc.disable()
+    with _among(path) if path else contextlib.nullcontext():
+        for name in modules:
+            _preload(name, _THEIRS if path else _LEAVE_OUT)
+
+
+def _preload(name: str, hint: str) -> None:
+    try:
+        importlib.import_module(name)
+    except (Exception, SystemExit) as error:
+        raise Refused("cannot be preloaded", on=name, why=f"{type(error).__name__}: {error}", hint=hint) from error
+    if (count := threads()) != 1:
+        hint = f"{_LEAVE_OUT}; OPENBLAS_NUM_THREADS=1 and the like keep some libraries single-threaded"
+        raise Refused("cannot be preloaded", on=name, why=f"importing it started {count - 1} more thread(s)", hint=hint)
+
+
+def freeze() -> None:
+    """Collect, then take everything that lives out of the collector's sight, so that it writes into no page that forks share."""
+    gc.collect()
+    warm_programs.prepare()
+    gc.freeze()
+    gc.enable()
+
+
+def threads() -> int:
+    """Threads of this process, those that Python does not know too where the system tells."""
+    try:
+        return len(list(Path("/proc/self/task").iterdir()))
+    except OSError:
+        return threading.active_count()
+
+
+def resident() -> int:
+    """Bytes of this process in memory."""
+    pages = slurp("/proc/self/statm").split()
+    if pages:
+        return int(pages[1]) * os.sysconf("SC_PAGE_SIZE")
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # bytes on macOS, which has no /proc
+
+
+@contextlib.contextmanager
+def _among(packages: Sequence[str]) -> Iterator[None]:
+    """While the body imports, this is an interpreter of the other environment: nothing of ours can get into what it imports.
+
+    That environment's `.pth` files are left to its forks, each of which has its own: so the repository's own modules, which agents change
+    and which such files lead to, cannot be imported here. Afterwards `packages` come before our own.
+    """
+    path, finders = list(sys.path), list(sys.meta_path)
+    at = next((at for at, entry in enumerate(path) if Path(entry).name in ("site-packages", "dist-packages")), len(path))
+    apart = {name: sys.modules.pop(name) for name in list(sys.modules) if not _is_standard(name)}
+    sys.path[:] = [*path[:at], *packages]
+    sys.meta_path[:] = bare = [finder for finder in finders if getattr(finder, "__module__", "").startswith("_frozen_importlib")]
+    yield
+    files = _files({name for name in sys.modules if not _is_standard(name)}, packages)
+    for name in apart:
+        if name in sys.modules and name.partition(".")[0] in warm_programs.OURS:
+            raise Refused("cannot be preloaded", on=name, why="nightcrew's own process has a package of this name", hint=_LEAVE_OUT)
+    if len(packages) == 1:
+        venv.note(packages[0], files, sys.meta_path, [name for name in apart if name not in sys.modules])
+    sys.modules.update({name: module for name, module in apart.items() if name not in sys.modules})
+    sys.meta_path[:] = [*finders, *(finder for finder in sys.meta_path if finder not in bare)]
+    sys.path += path[at:]
+
+
+def _files(modules: Iterable[str], packages: Sequence[str]) -> list[str]:
+    """The files of `modules`, all of which must lie below `packages`. Raises Refused."""
+    files = []
+    for name in sorted(modules):
+        file = getattr(sys.modules[name], "__dict__", {}).get("__file__")  # some modules make what they are asked for
+        if not isinstance(file, str):
+            continue
+        if not file.startswith(tuple(f"{directory}/" for directory in packages)):
+            raise Refused("cannot be preloaded", on=name, why=f"{file} is not among the packages of the environment", hint=_THEIRS)
+        files.append(file)
+    return files
+
+
+def _is_standard(name: str) -> bool:
+    return name == "__main__" or name.startswith("_sysconfigdata_") or name.partition(".")[0] in sys.stdlib_module_names

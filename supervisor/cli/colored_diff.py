@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.syntax import Syntax
 from rich.text import Text
 
-from supervisor.core.errors import one_line
-from supervisor.core.file_diffs import FileDiff, Hunk
+from supervisor.kernel.diffs import FileDiff, Hunk
+from supervisor.kernel.errors import one_line
 
 LINES_MAX = 20_000
 """Lines of all files together that are shown."""

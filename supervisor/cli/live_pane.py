@@ -11,13 +11,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import NoReturn
 
-from supervisor.cli import common, terminal
-from supervisor.core.errors import UsageError, one_line
-from supervisor.core.states import TaskState
-from supervisor.daemon import lock
-from supervisor.faces import mail, places, status
+from memory import views as mail
+from supervisor.client import common, terminal
 from supervisor.host.paths import Home
-from supervisor.ledger import queries
+from supervisor.kernel.errors import UsageError, one_line
+from supervisor.kernel.states import TaskState
+from supervisor.server import lock
+from supervisor.store import queries
+from supervisor.views import places, status
 
 PATH_COLUMNS = 40
 NO_TRAINS: Mapping[str, places.Train] = {}

@@ -11,17 +11,18 @@ import sys
 import time
 from typing import Any
 
-from supervisor.cli import common
+from memory import mail_rows
+from memory.mail import Mail
 from supervisor.cli.live_pane import draw, frame
-from supervisor.core.admission import Verdict
-from supervisor.core.deliveries import Delivery
-from supervisor.core.errors import LedgerError, NightcrewError, one_line
-from supervisor.core.mail import Mail
-from supervisor.daemon.handlers import needs, ping
-from supervisor.daemon.loop import Loop
-from supervisor.faces import status, waits
+from supervisor.client import common
 from supervisor.host.paths import Home
-from supervisor.ledger import deliveries, mail, queries, store
+from supervisor.kernel.admission import Verdict
+from supervisor.kernel.conversations import Delivery
+from supervisor.kernel.errors import LedgerError, NightcrewError, one_line
+from supervisor.server import requests
+from supervisor.server.loop import Loop
+from supervisor.store import deliveries, queries, sqlite
+from supervisor.views import status, waits
 
 DRAW_S = 0.9
 """From one frame to the next, and from one question whether anybody sees them to the next, at least."""
@@ -93,17 +94,17 @@ class LiveView:
     def _foremost(self) -> list[queries.TaskView]:
         """What there is room for, and read again only after a commit: 200 idle agents took half of the supervisor's time to read every
         second, and never changed; 20,000 that wait took four fifths of it."""
-        self._db = self._db or store.connect_readonly(self._home.ledger)
+        self._db = self._db or sqlite.connect_readonly(self._home.ledger)
         version = int(self._db.execute("PRAGMA data_version").fetchone()[0])
         if version != self._read_at:
             self._views, self._read_at = queries.foremost(self._db, shutil.get_terminal_size().lines), version
-            self._pending, self._mail = deliveries.pending(self._db), mail.asked_of_person(self._db)
+            self._pending, self._mail = deliveries.pending(self._db), mail_rows.asked_of_person(self._db)
         return self._views
 
     def _why_they_wait(self, loop: Loop, views: list[queries.TaskView], now: float) -> dict[str, Verdict]:
         if self._db is None:
             return {}
-        return waits.reasons(self._db, views, ping.conditions(loop), runs=True, wall=now)
+        return waits.reasons(self._db, views, requests.conditions(loop), runs=True, wall=now)
 
     def _who_needs(self, loop: Loop) -> list[dict[str, Any]]:
         """As of the newest look that has ended, which says how the others are as well: it may ask tmux, and drawing waits for nothing."""
@@ -115,7 +116,7 @@ class LiveView:
             self._ended_at = now
         elif now - self._ended_at >= max(LOOK_S, REST * (self._ended_at - self._began_at)):
             self._began_at = self._ended_at = now
-            self._look = asyncio.get_running_loop().create_task(needs.handle(loop, {}))
+            self._look = asyncio.get_running_loop().create_task(requests.handle_needs(loop, {}))
         return self._asked
 
 

@@ -1,23 +1,69 @@
-"""`nightcrew`: finds the verb's file, runs it, and turns errors into one line and an exit code.
-
-Verbs are loaded when they are used, so that `status` and completion do not pay for the others.
-"""
+"""`nightcrew`: find a verb, run it, and turn errors into one line and an exit code."""
 
 from __future__ import annotations
 
+import difflib
+import importlib
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from supervisor import __version__
-from supervisor.cli import terminal
-from supervisor.cli.lazy_group import LazyGroup
-from supervisor.core.errors import ConfigError, NightcrewError, UsageError, one_line
+from supervisor.client import terminal
 from supervisor.host.import_guard import check_packages
+from supervisor.kernel.errors import ConfigError, NightcrewError, UsageError, one_line
+
+# Lazy group
+# ----------
+# A group of verbs that are imported when they are used, so that no verb and no completion pays for the others.
+
+
+class LazyGroup(click.Group):
+    """A group whose verbs are imported when they are used."""
+
+    def __init__(self, places: Mapping[str, str], verbs: Mapping[str, str], **more: Any) -> None:
+        """`places`: the command of each verb as `module:name`; `verbs`: its line in `--help`, in the order in which that shows them."""
+        super().__init__(**more)
+        self._places, self._verbs = places, verbs
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(self._verbs)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+        if cmd_name not in self._verbs:
+            return None
+        module, _, name = self._places[cmd_name].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), name)
+        return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        verbs = [CompletionItem(name, help=text) for name, text in self._verbs.items() if name.startswith(incomplete)]
+        return [*verbs, *super(click.Group, self).shell_complete(ctx, incomplete)]  # click.Group's own would import every verb
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError:
+            close = difflib.get_close_matches(args[0], self._verbs, n=1)
+            known = f"; did you mean {close[0]}?" if close else ""
+            raise click.UsageError(f"no verb is called {args[0]!r}{known}", ctx) from None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
+        with formatter.section("Commands"):
+            formatter.write_dl(list(self._verbs.items()))
+
+
+# Main
+# ----
+# `nightcrew`: finds the verb's file, runs it, and turns errors into one line and an exit code.
+#
+# Verbs are loaded when they are used, so that `status` and completion do not pay for the others.
+
 
 VERBS = {
     "run": "Run a plan of tasks and follow it to its end.",
@@ -80,6 +126,67 @@ VERBS = {
 }
 """Every verb in the order in which `--help` shows them, with its line there."""
 
+PLACES = {
+    "run": "supervisor.cli.start:command_run",
+    "night": "supervisor.features.night.commands:command_night",
+    "analyze": "nightcrew.plugins.analyze.commands:command",
+    "add": "supervisor.cli.start:command_add",
+    "start": "supervisor.cli.start:command",
+    "status": "supervisor.cli.status:command",
+    "top": "supervisor.cli.attach:command_top",
+    "web": "supervisor.cli.web:command",
+    "popup": "supervisor.cli.attach:command_popup",
+    "statusline": "supervisor.cli.statusline:command",
+    "attach": "supervisor.cli.attach:command",
+    "shell": "supervisor.cli.attach:command_shell",
+    "send": "supervisor.cli.start:command_send",
+    "answer": "supervisor.cli.start:command_answer",
+    "mail": "memory.commands.mail:command",
+    "ask": "supervisor.cli.start:command_ask",
+    "logs": "supervisor.cli.logs:command",
+    "wait": "supervisor.cli.wait:command",
+    "kill": "supervisor.cli.tasks:command_kill",
+    "pause": "supervisor.cli.tasks:command_pause",
+    "resume": "supervisor.cli.tasks:command_resume",
+    "stop-all": "supervisor.cli.emergency:command_stop_all",
+    "thaw": "supervisor.cli.emergency:command_thaw",
+    "map": "supervisor.features.map.commands:command",
+    "retry": "supervisor.cli.tasks:command_retry",
+    "trace": "supervisor.features.trace.commands:command",
+    "report": "supervisor.cli.logs:command_report",
+    "diff": "supervisor.cli.logs:command_diff",
+    "conflicts": "supervisor.features.conflicts.commands:command",
+    "review": "supervisor.features.review.commands:command",
+    "compare": "supervisor.features.best_of.commands:command_compare",
+    "choose": "supervisor.features.best_of.commands:command_choose",
+    "take": "supervisor.features.landing.commands:command_take",
+    "land": "supervisor.features.landing.commands:command_land",
+    "pr": "supervisor.features.pull_requests.commands:command",
+    "restore": "supervisor.features.landing.commands:command_restore",
+    "clean": "supervisor.features.clean.commands:command",
+    "kinds": "supervisor.cli.setup:command_kinds",
+    "trust": "supervisor.cli.setup:command_trust",
+    "snapshot": "supervisor.features.snapshots.commands:command_snapshot",
+    "fork": "supervisor.features.snapshots.commands:command_fork",
+    "capacity": "supervisor.features.capacity.commands:command",
+    "gateway": "supervisor.cli.gateway:command",
+    "metrics": "supervisor.features.metrics.commands:command",
+    "mcp": "supervisor.features.mcp.commands:command",
+    "mem": "memory.commands.mem:command",
+    "token": "supervisor.features.access.commands:command",
+    "quota": "supervisor.features.quotas.commands:command",
+    "notify": "supervisor.features.notify.commands:command",
+    "init": "supervisor.cli.setup:command_init",
+    "doctor": "supervisor.cli.setup:command_doctor",
+    "up": "supervisor.cli.crew:command_up",
+    "service": "supervisor.features.service.commands:command",
+    "down": "supervisor.cli.crew:command_down",
+    "audit": "supervisor.features.audit.commands:command",
+    "completion": "supervisor.cli.setup:command_completion",
+    "bench": "nightcrew.plugins.bench.commands:command",
+}
+"""Each verb's command, as `module:name`: it is imported when the verb is used."""
+
 
 class _Verbs(LazyGroup):
     """All of them; what they print may go to somebody who leaves."""
@@ -97,7 +204,7 @@ class _Verbs(LazyGroup):
 
 @click.command(
     cls=_Verbs,
-    package="supervisor.cli.commands",
+    places=PLACES,
     verbs=VERBS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
@@ -117,7 +224,7 @@ def cli(ctx: click.Context, debug: bool) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """The console script. Exits with the error's own code (see supervisor/core/errors.py)."""
+    """The console script. Exits with the error's own code (see supervisor/kernel/errors.py)."""
     words = list(sys.argv[1:] if argv is None else argv) or _alone()
     terminal.guard()
     try:
@@ -175,11 +282,11 @@ def _as_ours(error: Exception) -> NightcrewError:
     import sqlite3
 
     from supervisor.host.paths import home
-    from supervisor.ledger import store
+    from supervisor.store import sqlite
 
     if isinstance(error, sqlite3.Error):  # a ledger that turns out damaged while it is read is explained as when it is opened
         try:
-            with store.explained(home().ledger):
+            with sqlite.explained(home().ledger):
                 raise error
         except NightcrewError as ours:
             return ours

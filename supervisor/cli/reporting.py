@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from supervisor.cli import common, looking
-from supervisor.core.errors import NotFound, UsageError
-from supervisor.faces import conflicts
-from supervisor.faces.report import model, words, write
+from supervisor.client import common, reading
+from supervisor.features.conflicts import view as conflicts_view
+from supervisor.features.retention import archive as retention_archive
 from supervisor.host import files
 from supervisor.host.paths import Home
-from supervisor.ledger import archive, queries, task_names
+from supervisor.kernel.errors import NotFound, UsageError
+from supervisor.store import queries
+from supervisor.views.report import model, pages, words
 
 if TYPE_CHECKING:
     from worktrees.repository import Repository
@@ -47,7 +48,7 @@ def run_named(where: Home, name: str | None, preferred: Callable[[sqlite3.Connec
     db = common.ledger(where) if name is None else common.holding(where, name)
     if name is not None:
         here = queries.project_at(db, str(Path.cwd()))
-        return queries.one(db, task_names.match_tasks(db, common.typed(name), here)[0]).run
+        return queries.one(db, queries.match_tasks(db, common.typed(name), here)[0]).run
     repository = _repository(where)
     project = repository.project if repository is not None else None
     if (found := preferred(db, project)) is not None:
@@ -62,7 +63,7 @@ def run_named(where: Home, name: str | None, preferred: Callable[[sqlite3.Connec
 
 
 def _archived(where: Home, project: str | None) -> list[queries.RunView]:
-    with contextlib.suppress(NotFound), contextlib.closing(archive.connect(where.archive)) as kept:
+    with contextlib.suppress(NotFound), contextlib.closing(retention_archive.connect(where.archive)) as kept:
         return queries.runs(kept, 1, project)
     return []
 
@@ -97,10 +98,10 @@ def build(home: Home, run: str) -> dict[str, Any]:
     view = queries.run(db, run)
     report = model.build(db, view, home.root, time.time())
     ready = [task["id"] for task in report["tasks"] if words.takeable(task)]
-    matrix = looking.last_matrix(home, db, view.project, LOOK_S) if ready else None
+    matrix = reading.last_matrix(home, db, view.project, LOOK_S) if ready else None
     gone = set(ready) - {side.task for side in matrix.sides} if matrix is not None and not matrix.left_out else set()
     report["tasks"] = [{**task, "to_take": task["id"] in ready and task["id"] not in gone} for task in report["tasks"]]
-    return {**report, "conflicts": conflicts.of_tasks(matrix, ready) if matrix is not None else None}
+    return {**report, "conflicts": conflicts_view.of_tasks(matrix, ready) if matrix is not None else None}
 
 
 def publish(home: Home, report: dict[str, Any], output: Path | None) -> Published:
@@ -108,7 +109,7 @@ def publish(home: Home, report: dict[str, Any], output: Path | None) -> Publishe
     directory = (
         output.absolute() if output is not None else home.root / "runs" / report["run"]["id"]
     )  # a page to open has an absolute address
-    written = write.write(report, directory)
+    written = pages.write(report, directory)
     if (figures := model.benchmark(report)) is not None:
         files.atomic_write(directory / "benchmark_results.json", json.dumps(figures, indent=2).encode() + b"\n")
     return Published(report, written.html)

@@ -8,10 +8,10 @@ from __future__ import annotations
 import sys
 import time
 
-from supervisor.core.errors import NightcrewError, TimedOut
-from supervisor.daemon import protocol
+from supervisor.client import protocol
 from supervisor.host.paths import Home, home
-from supervisor.ledger import open_counts
+from supervisor.kernel.errors import NightcrewError, TimedOut
+from supervisor.store import open_counts
 
 ASK_S = 0.2
 """How long a supervisor that does not answer may hold a prompt up."""

@@ -11,12 +11,12 @@ from pathlib import Path
 from agents import protocols
 from agents.kinds import kinds
 from agents.protocols import Entry
-from supervisor.cli import common
-from supervisor.core.errors import NotFound
-from supervisor.faces import transcript
+from supervisor.client import common
 from supervisor.host.paths import Home
-from supervisor.ledger import conversations, rows
-from supervisor.ledger.queries import TaskView
+from supervisor.kernel.errors import NotFound
+from supervisor.store import conversations, rows
+from supervisor.store.queries import TaskView
+from supervisor.views import transcript
 
 
 def entries(view: TaskView, pieces: Iterator[bytes]) -> Iterator[Entry]:
@@ -41,7 +41,7 @@ def readable(view: TaskView, head: bytes) -> bool:
 
 def kept(where: Home, view: TaskView) -> Path | None:
     """Return the file in which the program of an agent in its own interface keeps the conversation; None where we cannot read one."""
-    from supervisor.daemon import continuing
+    from supervisor.server.attempts import continuing
 
     kind = kinds().get(view.kind)
     if kind is None or kind.protocol != "claude":

@@ -14,13 +14,11 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from supervisor.config.locate import line_of
-from supervisor.config.reading import Class, Duration, Strict, TaskSize
-from supervisor.core.errors import ConfigError
-from supervisor.core.gateway.settings import GatewaySettings, KeySource, Limits, Policy, Quota, Route, Upstream
-from supervisor.core.gateway.types import Api
-from supervisor.core.names import nearest
-from supervisor.core.states import TaskClass
+from supervisor.config.toml import Class, Duration, Strict, TaskSize, line_of
+from supervisor.gateway.admission.types import Api, GatewaySettings, KeySource, Limits, Policy, Quota, Route, Upstream
+from supervisor.kernel.errors import ConfigError
+from supervisor.kernel.names import nearest
+from supervisor.kernel.states import TaskClass
 
 HOMES = {
     Api.ANTHROPIC: "https://api.anthropic.com",

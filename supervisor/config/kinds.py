@@ -1,18 +1,31 @@
-"""A kind of agent that a person adds: `kinds/NAME.toml` beside `config.toml`. docs/kinds.md describes each key.
-
-Only there: what a repository brings is text of a stranger, and a kind says which program is run and what it may do.
-"""
+"""Kinds of agent that a person adds, and whether a task's keys fit its kind."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 
-from supervisor.config.reading import Duration, Strict, parse, read_text
-from supervisor.core.kind import BLOCKS, CONVERSATION, PLACEHOLDERS, STREAMED, Kind, Trust
+from supervisor.config.toml import Duration, Once, Strict, parse, read_text
+from supervisor.kernel import kind as assign
+from supervisor.kernel import spec
+from supervisor.kernel.errors import ConfigError
+from supervisor.kernel.format import size as in_words
+from supervisor.kernel.kind import BLOCKS, CONVERSATION, PLACEHOLDERS, STREAMED, TASK_KEYS, Kind, Rule, Trust
+from supervisor.kernel.names import nearest
+from supervisor.kernel.spec import Repository, Size, TaskSpec
+from supervisor.kernel.states import TaskClass
+
+# Kinds
+# -----
+# A kind of agent that a person adds: `kinds/NAME.toml` beside `config.toml`. docs/kinds.md describes each key.
+#
+# Only there: what a repository brings is text of a stranger, and a kind says which program is run and what it may do.
+
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _WORDS = ("headless", "interactive", "allow", "sandboxed", "unsandboxed", "gateway", "resume", "fork", "transcript", "login", "mcp")
@@ -23,7 +36,7 @@ Words = Annotated[list[Word], Field(max_length=200)]
 
 
 class TrustModel(Strict):
-    """`[trust]`: see `supervisor.core.kind.Trust`."""
+    """`[trust]`: see `supervisor.kernel.kind.Trust`."""
 
     file: Annotated[str, Field(min_length=1, max_length=200)]
     key: Annotated[list[Word], Field(min_length=1, max_length=20)]
@@ -145,3 +158,194 @@ def load(name: str, file: Path) -> Kind:
         "cost_max": model.cost_max or 0.0,
     }
     return Kind(name=name, program=(model.binary,), source=str(file), output=output, trust=trust, **most, **plain, **words)
+
+
+# Kind keys
+# ---------
+# Whether the keys of a task fit its kind of agent.
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """What is wrong with a task."""
+
+    key: str
+    why: str
+    what: str = "bad value"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a task says that depends on its kind."""
+
+    given: Collection[str]
+    """The keys that the task itself has; what it inherits may be for other kinds."""
+    command: bool
+    prompt: str | None
+    interactive: bool
+
+
+def misfit(kind: Kind, asked: Asked) -> Misfit | None:
+    """The first thing that is wrong; None when all fits."""
+    if kind.internal:
+        return Misfit("kind", f"tasks of kind {kind.name} are nightcrew's own")
+    return _of_agent(kind, asked) if kind.is_agent else _of_command(kind, asked)
+
+
+def values(kind: Kind, model: str | None, allow: list[str] | None, interactive: bool) -> Mapping[str, Any]:
+    """Those fields of a `TaskSpec` that only agents have: what others inherit means nothing to them."""
+    if not kind.is_agent:
+        return {}
+    return {"model": model or "", "allow": tuple(allow) if allow is not None else None, "interactive": interactive}
+
+
+def bounds(kind: Kind, said: Mapping[str, float | None], *, bounded: bool) -> Mapping[str, Any]:
+    """`timeout_s`, `steps_max` and `cost_max` of a task, and which of them its kind says. `said`: what its plan does. `bounded`: it works
+    by itself and may add no others, so that the kind's count."""
+    if not kind.is_agent:
+        said = {**said, "steps_max": None}
+    given = {name: value for name, value in said.items() if value}
+    usual = {name: getattr(kind, name) for name in said if bounded and name not in given and getattr(kind, name)}
+    none = {"timeout_s": 0.0, "steps_max": 0, "cost_max": 0.0}
+    return {**none, **usual, **given, "assumed": tuple(sorted(usual))}
+
+
+def _of_command(kind: Kind, asked: Asked) -> Misfit | None:
+    if asked.command and kind.program:
+        return Misfit("command", f"a task of kind {kind.name} brings its own command; give it params")
+    if not asked.command and not kind.program:
+        return Misfit("command", f"a task of kind {kind.name} needs a command", "missing key")
+    unknown = next((key for key in (*TASK_KEYS, "interactive") if key in asked.given), "")
+    return Misfit(unknown, f"a task of kind {kind.name} has no {unknown}") if unknown else None
+
+
+def _of_agent(kind: Kind, asked: Asked) -> Misfit | None:
+    name, prompt, interactive = kind.name, asked.prompt, asked.interactive
+    if kind.takes_command and not asked.command:
+        return Misfit("command", f"a task of kind {name} needs the command of its agent; write it into a plan", "missing key")
+    if asked.command and not kind.takes_command:
+        return Misfit("command", f"a task of kind {name} takes a prompt and no command; for a command say kind = 'shell'")
+    if not kind.template(interactive=interactive):
+        why = "only works by itself" if interactive else "only works with a person at it: say interactive = true"
+        return Misfit("interactive", f"kind {name} {why}")
+    if prompt is None and not interactive:
+        return Misfit("prompt", f"a task of kind {name} needs a prompt", "missing key")
+    if prompt is not None and not prompt.strip():
+        return Misfit("prompt", "a prompt must not be empty")
+    if prompt is not None and "\0" in prompt:
+        return Misfit("prompt", "a prompt cannot hold a NUL character")
+    if prompt is not None and not kind.takes_prompt(interactive=interactive):
+        return Misfit("prompt", f"kind {name} takes no prompt {'with a person at it' if interactive else 'when it works by itself'}")
+    unknown = next((key for key in TASK_KEYS if key in asked.given and not kind.knows(key, interactive=interactive)), "")
+    return Misfit(unknown, f"kind {name} has no {unknown}{' with a person at it' if interactive else ''}") if unknown else None
+
+
+def no_parent(parent: str, theirs: str | None, kind: str, known: Collection[str]) -> str:
+    """Why a task of `kind` cannot go on with a copy of the conversation of `parent`, whose kind is `theirs`; empty when it can."""
+    if theirs is None:
+        return f"no task has the id {parent!r}; {nearest(parent, known)}"
+    return f"{parent} is of kind {theirs}; only a task of that kind can go on with its conversation" if theirs != kind else ""
+
+
+def at_one_path(tasks: Sequence[TaskSpec], said: Collection[str]) -> tuple[TaskSpec, ...]:
+    """Those whose conversation is copied, and the copies, see their worktrees at one path, so that the paths in it stay true; but for the
+    tasks in `said`, which say themselves, and those without a sandbox."""
+    parents = {task.continue_from for task in tasks}
+    ours = {task.name for task in tasks if task.continue_from or task.name in parents} - set(said)
+    return tuple(replace(task, same_path=True) if task.name in ours and task.sandbox != 0 else task for task in tasks)
+
+
+# Choosing
+# --------
+# What the user's config.toml chooses for a task that does not say it: kind and model by `[[assign]]`, and by `[size.NAME]` what a
+# task of its size gets.
+
+
+Keys = TypeVar("Keys", bound=BaseModel)
+"""The keys of a task, as `plan.TaskModel`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What there is to choose by."""
+
+    rules: tuple[Rule, ...] = ()
+    sizes: Mapping[str, Size] = field(default_factory=dict)
+    repository: Callable[[str], Repository | None] = lambda _: None
+    """Measures the repository at a revision; asked for `size = "auto"` alone."""
+
+
+NONE = Choices()
+
+
+@dataclass(slots=True)
+class Chooser:
+    """The choices for the tasks of one plan, which all start from `base`."""
+
+    choices: Choices
+    base: str
+    place: Path
+    """Where files that the plan names are."""
+    files: Once = field(default_factory=Once)
+    _measured: list[Repository | None] = field(default_factory=list)
+
+    def choose(self, task: Keys) -> tuple[Keys, str]:
+        """The task with what it gets, and what that was and by what, for people."""
+        said: dict[str, Any] = dict(task)
+        words = [self._size(said), self._assign(said, task.model_fields_set), self._give(said)]
+        return task.model_copy(update={key: value for key, value in said.items() if value != getattr(task, key)}), "; ".join(
+            filter(None, words)
+        )
+
+    def _size(self, said: dict[str, Any]) -> str:
+        if said["size"] != "auto":
+            return ""
+        if not self._measured:
+            self._measured.append(self.choices.repository(self.base))
+        said["size"], why = spec.auto(self._prompt(said), self._measured[0])
+        return f"size {said['size']} by {why}"
+
+    def _prompt(self, said: Mapping[str, Any]) -> str | None:
+        if said["prompt_file"] is None:
+            return None if said["prompt"] is None else str(said["prompt"])
+        try:
+            return read_text(self.place / said["prompt_file"], files=self.files)
+        except ConfigError:  # whoever makes the task says so
+            return None
+
+    def _assign(self, said: dict[str, Any], own: Collection[str]) -> str:
+        """One that runs a command of its own takes neither kind nor model."""
+        if not _is_prompted(said):
+            return ""
+        kind, model = (said[key] or "" if key in own else "" for key in ("kind", "model"))
+        asked = assign.Task(TaskClass(said["task_class"]), said["size"] or "", said["tags"], kind, model)
+        given = assign.assign(self.choices.rules, asked)
+        said |= {key: value for key, value in (("kind", given.kind), ("model", given.model)) if value}
+        return given.by
+
+    def _give(self, said: dict[str, Any]) -> str:
+        found = self.choices.sizes.get(said["size"] or "", Size())
+        model = found.models.get(said["kind"], "") if _is_prompted(said) else ""
+        gets: dict[str, Any] = {"cores": found.cores, "memory_max": found.memory_max, "model": model}
+        new = {key: value for key, value in gets.items() if value and not said[key]}
+        said |= new
+        what = ", ".join(f"{key} {in_words(value) if key == 'memory_max' else value}" for key, value in new.items())
+        return f"{what} by size.{said['size']}" if what else ""
+
+
+def _is_prompted(said: Mapping[str, Any]) -> bool:
+    return said["command"] is None and (said["prompt"] is not None or said["prompt_file"] is not None or said["interactive"])
+
+
+def inherit(task: Keys, defaults: BaseModel | None) -> Keys:
+    """The task with those keys of `defaults` that neither it nor its plan's `[defaults]` sets."""
+    if defaults is None:
+        return task
+    missing = defaults.model_fields_set - task.model_fields_set
+    return task.model_copy(update={name: getattr(defaults, name) for name in missing})
+
+
+def given(task: BaseModel, defaults: BaseModel) -> set[str]:
+    """The keys that the task itself has, and does not share with `[defaults]`."""
+    shared = {key for key in defaults.model_fields_set if getattr(defaults, key) == getattr(task, key)}
+    return task.model_fields_set - shared

@@ -1,21 +1,8 @@
-"""The plan file: `nightcrew run plan.toml`.
-
-    title = "nightly chores"          # optional
-    base = "main"                     # optional: where worktrees start; default HEAD
-
-    [defaults]                        # optional: any task key but id, title, after and what to run
-    timeout = "30m"
-
-    [[tasks]]
-    id = "lint"
-    command = "ruff check ."
-    after = ["format"]
-
-Every key is described in docs/plan.md. Only keys that are implemented are accepted.
-"""
+"""The plan file: tasks, what each waits for, and moments as people write them."""
 
 from __future__ import annotations
 
+import graphlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,18 +10,62 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError, model_validator
 
-from supervisor.config import best_of, choosing, kind_keys, plan_checks
-from supervisor.config.best_of import BestOfKeys, CandidateModel, JudgeModel
-from supervisor.config.choosing import Choices, Chooser
-from supervisor.config.locate import line_of
-from supervisor.config.reading import Once, Strict, parse, read_text
-from supervisor.config.task_keys import PlanShared, Shared, TaskModel, contradiction
-from supervisor.core.errors import ConfigError, UsageError
-from supervisor.core.gates import TIMEOUT_S
-from supervisor.core.kind import Kind
-from supervisor.core.names import nearest
-from supervisor.core.spec import RunSpec, TaskSpec
-from supervisor.core.states import TaskClass
+from supervisor.config import kinds as choosing
+from supervisor.config import kinds as kind_keys
+from supervisor.config import task_keys
+from supervisor.config.kinds import Choices, Chooser
+from supervisor.config.task_keys import BestOfKeys, CandidateModel, JudgeModel, PlanShared, Shared, TaskModel, contradiction
+from supervisor.config.toml import Once, Strict, line_of, parse, read_text
+from supervisor.kernel.errors import ConfigError, UsageError
+from supervisor.kernel.kind import Kind
+from supervisor.kernel.names import nearest
+from supervisor.kernel.retry import TIMEOUT_S
+from supervisor.kernel.spec import RunSpec, TaskSpec
+from supervisor.kernel.states import TaskClass
+
+# Plan checks
+# -----------
+# What must hold between the tasks of a plan; errors name the file's line.
+
+
+def known_snapshots(tasks: Sequence[TaskSpec], tables: Sequence[int], snapshots: Collection[str], text: str, path: Path) -> None:
+    """Raises ConfigError for a snapshot that is none of `snapshots`. `tables`: the number of each task's table."""
+    for index, task in zip(tables, tasks, strict=True):
+        if task.snapshot and task.snapshot not in snapshots:
+            known = nearest(task.snapshot, snapshots) if snapshots else "there is none; describe it as [snapshot.NAME] in nightcrew.toml"
+            on = f"{path}:{line_of(text, ['tasks', index, 'snapshot'])} tasks.snapshot"
+            raise ConfigError("bad value", on=on, why=f"{task.snapshot!r} is not a snapshot; {known}")
+
+
+def no_cycle(tasks: Sequence[TaskSpec], tables: Sequence[int], text: str, path: Path) -> None:
+    """Raises ConfigError when tasks wait for each other. `tables`: the number of each task's table."""
+    try:
+        graphlib.TopologicalSorter({task.name: task.after for task in tasks}).prepare()
+    except graphlib.CycleError as error:
+        ring = [str(name) for name in reversed(error.args[1])]
+        index = next(number for number, task in zip(tables, tasks, strict=True) if task.name == ring[0])
+        on = f"{path}:{line_of(text, ['tasks', index, 'after'])} tasks.after"
+        shown = ring if len(ring) <= 12 else [*ring[:10], f"({len(ring) - 11} more)", ring[-1]]
+        raise ConfigError("bad value", on=on, why=f"the tasks wait for each other: {' -> '.join(shown)}") from None
+
+
+# Plan
+# ----
+# The plan file: `nightcrew run plan.toml`.
+#
+#     title = "nightly chores"          # optional
+#     base = "main"                     # optional: where worktrees start; default HEAD
+#
+#     [defaults]                        # optional: any task key but id, title, after and what to run
+#     timeout = "30m"
+#
+#     [[tasks]]
+#     id = "lint"
+#     command = "ruff check ."
+#     after = ["format"]
+#
+# Every key is described in docs/plan.md. Only keys that are implemented are accepted.
+
 
 MAX_TASKS = 20_000
 TITLE_MAX = 100
@@ -93,9 +124,9 @@ def load(
         raise ConfigError("bad value", on=f"{path}:1 tasks", why=f"with candidates {len(found)}; a plan has at most {MAX_TASKS}")
     own_path = {name for index, task in enumerate(model.tasks) if task.same_path is not None for name in _names(task, index)}
     tasks, tables = kind_keys.at_one_path([one for _, one in found], own_path), [index for index, _ in found]
-    plan_checks.no_cycle(tasks, tables, text, path)
+    no_cycle(tasks, tables, text, path)
     if snapshots is not None:
-        plan_checks.known_snapshots(tasks, tables, snapshots, text, path)
+        known_snapshots(tasks, tables, snapshots, text, path)
     title = model.title if model.title is not None else path.stem
     return RunSpec(title=title, tasks=tasks, base=start)
 
@@ -134,7 +165,7 @@ def single(
     if wrong := task.misfit(str(task.id), gate=task.gate is not None, interactive=task.interactive):
         raise UsageError("bad value", on=wrong[0], why=wrong[1])
     spec = replace(_spec(task, str(task.id), title, prompt, kind), assigned=by)
-    specs = best_of.tasks(task, spec.name, lambda *_: spec, _no_judge) if task.is_group else [spec]
+    specs = task_keys.tasks(task, spec.name, lambda *_: spec, _no_judge) if task.is_group else [spec]
     return RunSpec(title=title, tasks=tuple(specs), base=start)
 
 
@@ -165,7 +196,7 @@ def _first_line(prompt: str) -> str:
 def _names(task: TaskModel, index: int) -> list[str]:
     """All ids of a table."""
     name = _name(task, index)
-    return [name, *best_of.names(task, name)]
+    return [name, *task_keys.names(task, name)]
 
 
 def _name(task: TaskModel, index: int) -> str:
@@ -193,14 +224,14 @@ def _tasks(model: PlanModel, index: int, at: _Place, given: set[str]) -> list[Ta
     """What one table is: a task, or its candidates, their judges and their group."""
     task = model.tasks[index]
     name = _name(task, index)
-    for one, what in ((name, ""), *best_of.names(task, name).items()):
+    for one, what in ((name, ""), *task_keys.names(task, name).items()):
         if at.first_use[one] != index:
             raise at.wrong([index, "id"], f"{one!r}{f', {what} of it,' if what else ''} is already the id of another task")
     if misfit := task.misfit(name, gate=task.gate is not None, interactive=task.interactive):
         raise at.wrong([index, misfit[0]], misfit[1])
     if not task.is_group:
         return [_task(model, task, index, at, given)]
-    return best_of.tasks(
+    return task_keys.tasks(
         task, name,
         lambda number, one: _task(model, _candidate(task, one), index, at, _given(task, one, given), ("candidates", number)),
         lambda judge: _task(model, _judge(task, judge, at, index), index, at, set(), ("judge",)),
@@ -233,7 +264,7 @@ def _judge(task: TaskModel, judge: JudgeModel, at: _Place, index: int) -> TaskMo
             rubric = read_text(at.path.parent / judge.rubric_file, files=at.files)
         except ConfigError as error:
             raise at.wrong([index, "judge", "rubric_file"], f"{judge.rubric_file}: {error.why}") from None
-    return best_of.judge_task(TaskModel, judge, rubric, sandbox=task.sandbox)
+    return task_keys.judge_task(TaskModel, judge, rubric, sandbox=task.sandbox)
 
 
 def _task(model: PlanModel, task: TaskModel, index: int, at: _Place, given: set[str], inside: tuple[str | int, ...] = ()) -> TaskSpec:

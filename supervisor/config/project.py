@@ -20,20 +20,18 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
-from supervisor.config import reading
-from supervisor.config.locate import line_of
-from supervisor.config.reading import Duration, Once, Strict, parse, read_text
-from supervisor.config.snapshots import Command, Pattern, SnapshotModel, check_command, check_inside, check_name, to_spec
-from supervisor.config.task_keys import Shared
-from supervisor.core.analysis.types import Perspective
-from supervisor.core.errors import ConfigError
-from supervisor.core.gates import TIMEOUT_S
-from supervisor.core.kind import Kind
-from supervisor.core.landing_terms import GeneratedRule, Method
-from supervisor.core.names import nearest
-from supervisor.core.path_globs import normalised
-from supervisor.core.snapshots import SnapshotSpec
-from supervisor.core.train_orders import REPAIRS_MAX, WIDTH_MAX
+from nightcrew.plugins.analyze.findings import Perspective
+from supervisor.config import toml
+from supervisor.config.task_keys import Pattern, Shared, SnapshotModel, SnapshotsCommand, check_command, check_inside, check_name, to_spec
+from supervisor.config.toml import Duration, Once, Strict, line_of, parse, read_text
+from supervisor.features.landing.orders import REPAIRS_MAX, WIDTH_MAX
+from supervisor.features.landing.terms import GeneratedRule, Method
+from supervisor.features.snapshots.rules import SnapshotSpec
+from supervisor.kernel.errors import ConfigError
+from supervisor.kernel.kind import Kind
+from supervisor.kernel.names import nearest
+from supervisor.kernel.path_globs import normalised
+from supervisor.kernel.retry import TIMEOUT_S
 
 NAME = "nightcrew.toml"
 _REFUSED = {
@@ -99,7 +97,7 @@ class GeneratedModel(Strict):
     """`[[generated]]`: files that a command makes out of others."""
 
     paths: Annotated[list[Pattern], Field(min_length=1, max_length=100)]
-    command: Annotated[Command, AfterValidator(check_command)]
+    command: Annotated[SnapshotsCommand, AfterValidator(check_command)]
 
     @field_validator("paths")
     @classmethod
@@ -113,7 +111,7 @@ class GeneratedModel(Strict):
 class LandModel(Strict):
     """`[land]`: how `nightcrew land` brings results home."""
 
-    gate: reading.Command | None = None
+    gate: toml.Command | None = None
     timeout: Annotated[Duration, Field(gt=0, le=86400)] = TIMEOUT_S
     method: Literal["merge", "squash", "rebase"] = "merge"
     repairs: Annotated[int, Field(ge=0, le=REPAIRS_MAX)] = 1

@@ -1,40 +1,148 @@
-"""The user's settings: `$XDG_CONFIG_HOME/nightcrew/config.toml`. Every key is optional; docs/settings.md describes each."""
+"""The person's settings, config.toml; each key and when a change of it takes effect."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
+from nightcrew.plugins.otel.rules import Terms as RulesTerms
+from nightcrew.plugins.otel.rules import Terms as TelemetryTerms
 from supervisor.config import gateway
-from supervisor.config.choosing import Choices
 from supervisor.config.gateway import GatewayKeys
-from supervisor.config.locate import line_of
-from supervisor.config.moments import WindowOfDay, moment
-from supervisor.config.notify import NotifyModel
+from supervisor.config.kinds import Choices
 from supervisor.config.places import path as path
-from supervisor.config.reading import MAX_INT, Class, Duration, Size, Strict, TaskSize, Variable, duration, parse, read_text
-from supervisor.config.snapshots import MIN_MEMORY
-from supervisor.config.telemetry import TelemetryModel
-from supervisor.core import capacity
-from supervisor.core.admission import Limits
-from supervisor.core.assign import Rule
-from supervisor.core.capacity import Growth
-from supervisor.core.errors import ConfigError
-from supervisor.core.gateway.settings import GatewaySettings
-from supervisor.core.keep import Keep, Limit
-from supervisor.core.kind import Kind
-from supervisor.core.names import nearest
-from supervisor.core.night import NightDefaults, OnCap
-from supervisor.core.note_paths import Kind as NoteKind
-from supervisor.core.notes import LeaseRule, MemoryTerms, Trust
-from supervisor.core.notify import Terms
-from supervisor.core.size import Size as TaskGets
-from supervisor.core.spec import Settings
-from supervisor.core.states import TaskClass
-from supervisor.core.telemetry import Terms as TelemetryTerms
+from supervisor.config.task_keys import MIN_MEMORY, WindowOfDay, moment
+from supervisor.config.toml import MAX_INT, Class, Duration, Size, Strict, TaskSize, Variable, duration, line_of, parse, read_text
+from supervisor.features.notify.rules import HERE, Receiver, Terms
+from supervisor.features.notify.rules import Kind as RulesKind
+from supervisor.features.retention.rules import Keep, Limit
+from supervisor.gateway.admission.types import GatewaySettings
+from supervisor.kernel import capacity
+from supervisor.kernel.admission import Limits
+from supervisor.kernel.capacity import Growth
+from supervisor.kernel.errors import ConfigError
+from supervisor.kernel.kind import Kind, Rule
+from supervisor.kernel.names import nearest
+from supervisor.kernel.night import NightDefaults, OnCap, Window
+from supervisor.kernel.path_globs import Kind as NoteKind
+from supervisor.kernel.spec import LeaseRule, MemoryTerms, Settings, Trust
+from supervisor.kernel.spec import Size as TaskGets
+from supervisor.kernel.states import TaskClass
+
+# Notify
+# ------
+# `[notify]` of the user's file: where messages go, which, and when. A repository's own file cannot say it: an address is a secret.
+
+
+_TERMS = Terms()
+_ENV = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*")
+_FILE = re.compile(r"file:[^\x00]+")
+_ADDRESS = re.compile(r"[a-z0-9]+://\S+", re.IGNORECASE)
+What = Literal["needs_person", "failed", "breaker_open", "cap_near", "night_done"]
+
+Channel = Literal["bell", "tmux", "desktop"]
+
+
+class NotifyModel(Strict):
+    """`[notify]`."""
+
+    here: list[Channel] = Field(default_factory=lambda: list[Channel](("bell", "tmux")))
+    here_on: list[What] | None = None
+    urls: Annotated[list[Annotated[str, Field(max_length=4000)]], Field(max_length=20)] = Field(default_factory=list)
+    on: list[What] | None = None
+    urgent: list[What] | None = None
+    quiet_hours: WindowOfDay | None = None
+    text: bool = _TERMS.text
+
+    @field_validator("urls")
+    @classmethod
+    def _urls(cls, value: list[str]) -> list[str]:
+        for number, url in enumerate(value):
+            if not any(form.fullmatch(url) for form in (_ENV, _FILE, _ADDRESS)) or url.lower().startswith(("env://", "file://")):
+                raise ValueError(f'number {number + 1} is none of "env:NAME", "file:PATH" and an address of apprise such as "ntfy://TOPIC"')
+        if len(set(value)) < len(value):
+            raise ValueError("an address stands there twice")
+        return value
+
+    def terms(self, quiet: Window | None = None) -> Terms:
+        """As the core knows them. `quiet`: the hours that hold where none are set here."""
+        return Terms(
+            receivers=tuple(_receiver(number, url) for number, url in enumerate(self.urls)),
+            on=_TERMS.on if self.on is None else frozenset(map(RulesKind, self.on)),
+            urgent=_TERMS.urgent if self.urgent is None else frozenset(map(RulesKind, self.urgent)),
+            quiet=self.quiet_hours or quiet,
+            text=self.text,
+        )
+
+    def terms_here(self, quiet: Window | None = None) -> Terms:
+        """The same of what is told on this machine."""
+        on = self.on if self.here_on is None else self.here_on
+        return replace(
+            self.terms(quiet),
+            receivers=tuple(Receiver(name, name) for name in dict.fromkeys(self.here)),
+            on=_TERMS.on if on is None else frozenset(map(RulesKind, on)),
+            pace=HERE,
+        )
+
+
+def _receiver(number: int, url: str) -> Receiver:
+    named = _ENV.fullmatch(url) or _FILE.fullmatch(url)
+    return Receiver(url if named else f"urls[{number}]", url)
+
+
+# Telemetry
+# ---------
+# `[telemetry]` of the user's file: where spans go. A repository's own file cannot say it: what is sent tells of all repositories.
+
+
+_TELEMETRY_TERMS = RulesTerms()
+_ENDPOINT = re.compile(r"https?://[^\s/@?#]+(/[^\s?#]*)?")
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
+_SOURCE = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*|file:[^\x00]+")
+PATH = "/v1/traces"
+
+
+class TelemetryModel(Strict):
+    """`[telemetry]`."""
+
+    endpoint: Annotated[str, Field(max_length=2000)] = ""
+    headers: Annotated[dict[str, Annotated[str, Field(max_length=4000)]], Field(max_length=20)] = Field(default_factory=dict)
+    content: bool = _TELEMETRY_TERMS.content
+    sample: Annotated[float, Field(ge=0, le=1)] = _TELEMETRY_TERMS.sample
+
+    @field_validator("endpoint")
+    @classmethod
+    def _is_url(cls, value: str) -> str:
+        if value and not _ENDPOINT.fullmatch(value):
+            raise ValueError('give the address of a receiver of OTLP over HTTP, without user and query: "http://127.0.0.1:4318"')
+        return value
+
+    @field_validator("headers")
+    @classmethod
+    def _from_outside(cls, value: dict[str, str]) -> dict[str, str]:
+        for name, source in value.items():
+            if not _HEADER.fullmatch(name):
+                raise ValueError(f"{name!r} is no name of a header")
+            if not _SOURCE.fullmatch(source):
+                raise ValueError(f'{name} is neither "env:NAME" nor "file:PATH": a secret does not belong into this file')
+        return value
+
+    def terms(self) -> RulesTerms:
+        """As the core knows them; an endpoint without a path gets that of the protocol."""
+        bare = self.endpoint.count("/") == 2 or (self.endpoint.endswith("/") and self.endpoint.count("/") == 3)
+        endpoint = f"{self.endpoint.rstrip('/')}{PATH}" if self.endpoint and bare else self.endpoint
+        return RulesTerms(endpoint, self.headers, self.content, self.sample)
+
+
+# User
+# ----
+# The user's settings: `$XDG_CONFIG_HOME/nightcrew/config.toml`. Every key is optional; docs/settings.md describes each.
+
 
 _FIELD = Settings()
 
@@ -359,3 +467,70 @@ def read(file: Path) -> UserModel:
     model = parse(text, UserModel, str(file))
     gateway.check_routes(model, text, str(file))
     return model
+
+
+# Taking up
+# ---------
+# When a change of each setting takes effect. `tests/config/test_taking_up.py` demands that every key of the file is classed here.
+
+
+LIVE = frozenset(
+    {
+        *("pass_env", "agents.kind", "lead.model"),
+        *(f"assign.{key}" for key in ("class", "size", "tags", "kind", "model")),
+        *(f"size.{key}" for key in ("cores", "memory_max", "model")),
+        *(f"night.{key}" for key in ("until", "grace", "cost_max", "parallel", "on_cap")),
+        *(f"gateway.{key}" for key in ("hold", "patient_hold", "queue_max", "headroom", "batch_share", "margin")),
+        *(f"gateway.{key}" for key in ("cost_per_night", "fallback_at", "record")),
+        *(f"upstream.{key}" for key in ("api", "key", "url", "key_file", "key_command", "account", "models", "learn", "burst")),
+        *(f"upstream.{key}" for key in ("reserve_max_tokens", "cached_counts")),
+        *(f"upstream.{table}{key}" for table in ("", "classes.") for key in ("rpm", "itpm", "otpm", "tpm")),
+        *(f"route.{key}" for key in ("model", "upstream", "as", "class", "size", "fallback")),
+        *(f"prices.{key}" for key in ("input", "output", "cache_read", "cache_write", "cache_write_1h")),
+    }
+)
+"""Read again by the next verb that needs them, or by the running supervisor and gateway within seconds."""
+
+RESTART = frozenset(
+    {
+        *("slots", "grace", "nice", "sandbox", "shared_caches", "log_format", "gateway.keep"),
+        *(f"limits.{key}" for key in ("log_max", "memory_max", "file_max", "open_files", "memory_warn", "memory_restart", "disk_free_min")),
+        *(f"cores.{key}" for key in ("reserve", "lanes", "per_lane")),
+        *(f"queue.{key}" for key in ("ageing", "weights", "grow_above", "shrink_below", "preempt_within", "park_after")),
+        *(f"queue.{key}" for key in ("load_max", "waiting_max")),
+        *(f"batch.{key}" for key in ("window", "when_idle")),
+        *(f"night.{key}" for key in ("inhibit_sleep", "ask_max", "quiet_hours")),
+        *(f"keep.{table}.{key}" for table in ("results", "logs", "recordings", "history") for key in ("age", "size")),
+        *(f"memory.{key}" for key in ("brief", "trust", "approval", "leases", "tools", "meaning", "semantic_max", "episodic", "unread")),
+        "memory.tell_conflicts",
+        *(f"notify.{key}" for key in ("here", "here_on", "urls", "on", "urgent", "quiet_hours", "text")),
+        *(f"telemetry.{key}" for key in ("endpoint", "headers", "content", "sample")),
+        *(f"quota.{key}" for key in ("rate", "burst")),
+    }
+)
+"""Held by the supervisor from its start to its end."""
+
+PORT = "gateway.port"
+"""Held by the gateway from its start to its end, since agents that live send there."""
+
+
+def restart_needed(before: UserModel, after: UserModel) -> list[str]:
+    """Return the keys of RESTART whose values differ, sorted."""
+    return sorted(key for key in RESTART if _value(before, key.split(".")) != _value(after, key.split(".")))
+
+
+def words(keys: Sequence[str]) -> str:
+    """Say that these keys of RESTART changed, and what takes them up."""
+    return f"{', '.join(keys)} changed since the supervisor started; to take it up: nightcrew down && nightcrew up -d (agents go on)"
+
+
+PORT_WORDS = f"{PORT} changed; to take it up, once no agent lives: nightcrew down && nightcrew up -d"
+
+
+def _value(found: object, path: Sequence[str]) -> object:
+    """The value at a dotted key. A dictionary of tables gives a value for each name."""
+    if not path or found is None:
+        return found
+    if isinstance(found, Mapping):
+        return {name: _value(table, path) for name, table in found.items()}
+    return _value(getattr(found, path[0]), path[1:])

@@ -1,4 +1,4 @@
-"""What is looked at, and how: everything that a check reads is named here, so that a test can give another machine."""
+"""What is looked at, and what one look gives."""
 
 from __future__ import annotations
 
@@ -10,12 +10,18 @@ import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 
 import psutil
 
-from supervisor.core.spec import Settings
 from supervisor.host.paths import Home, home
+from supervisor.kernel.spec import Settings
+
+# Check context
+# -------------
+# What is looked at, and how: everything that a check reads is named here, so that a test can give another machine.
+
 
 TOOL_S = 5.0
 """Seconds that a program or a socket has to answer."""
@@ -131,3 +137,63 @@ def here() -> CheckContext:
         settings = user.load(Path(os.devnull) / "none", usable)
         settings = user.load(config, usable)
     return CheckContext(home=home(), config=config, cwd=Path.cwd(), environ=dict(os.environ), settings=settings)
+
+
+# Finding
+# -------
+# What one look gives.
+
+
+class State(StrEnum):
+    """How well something is."""
+
+    OK = "ok"
+    WARN = "warn"
+    """It works, and may hurt one night."""
+    FAIL = "fail"
+    """Something of nightcrew does not work."""
+    UNKNOWN = "unknown"
+    """It could not be looked at: no evidence of anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was seen of one thing, and what to do about it."""
+
+    state: State
+    seen: str
+    why: str = ""
+    """Why it matters, for whoever does not know."""
+    fix: str = ""
+    """What a person does about it: a command where there is one."""
+    mend: Callable[[], str] | None = None
+    """Does the safe part of it and says what it did. Raises NightcrewError or OSError when it cannot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A finding with the name and the group of its check."""
+
+    group: str
+    name: str
+    finding: Finding
+
+
+def ok(seen: str) -> Finding:
+    """All is well."""
+    return Finding(State.OK, seen)
+
+
+def warn(seen: str, why: str, fix: str, mend: Callable[[], str] | None = None) -> Finding:
+    """It works, and may hurt one night."""
+    return Finding(State.WARN, seen, why, fix, mend)
+
+
+def fail(seen: str, why: str, fix: str, mend: Callable[[], str] | None = None) -> Finding:
+    """Something of nightcrew does not work."""
+    return Finding(State.FAIL, seen, why, fix, mend)
+
+
+def unknown(seen: str, why: str = "", fix: str = "") -> Finding:
+    """It could not be looked at."""
+    return Finding(State.UNKNOWN, seen, why, fix)

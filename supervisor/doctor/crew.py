@@ -1,39 +1,162 @@
-"""The supervisor, the tmux server, and what attempts may have left behind.
-
-The checks look at what is alive first and at the ledger last. An attempt is committed before anything of it starts, so what was alive and
-has no row is a leftover. Without a ledger that can be read nothing counts as a leftover.
-"""
+"""Look at the supervisor, its gateway and what attempts may have left."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import sqlite3
-from collections.abc import Mapping
+import stat
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
-from agents.tmux import PaneView, listings
-from agents.tmux import server_process as tmux_process
-from agents.tmux.closing import close_sessions
+from agents.tmux import PaneView, control, server_process
+from agents.tmux.screens import close_sessions
 from supervisor import __version__
-from supervisor.core import identity, records
-from supervisor.core.errors import NightcrewError, NotRunning, TimedOut, ToolFailed
-from supervisor.daemon import lock, protocol
-from supervisor.daemon.observation import ATTEMPT_OPTION, HOME_OPTION
-from supervisor.doctor import gateway
-from supervisor.doctor.check_context import CheckContext
+from supervisor.client import protocol
+from supervisor.config import user
+from supervisor.config.toml import Once
+from supervisor.doctor.check_context import CheckContext, Finding, fail, ok, unknown, warn
 from supervisor.doctor.examine import Check
-from supervisor.doctor.finding import Finding, fail, ok, unknown, warn
-from supervisor.host.sandbox import probing, syscalls
-from supervisor.ledger import queries, store
-from worktrees.backends.mounts import mounts
-from worktrees.environment import Environment, environment_path
+from supervisor.features.night import install as night_install
+from supervisor.features.night import view as night_view
+from supervisor.features.service import autostart
+from supervisor.features.service import service as service_service
+from supervisor.gateway import status_client
+from supervisor.gateway.admission.types import GatewaySettings
+from supervisor.host import secrets
+from supervisor.kernel import names, records
+from supervisor.kernel.errors import ConfigError, NightcrewError, NotFound, NotRunning, Refused, TimedOut, ToolFailed
+from supervisor.sandbox import exec_step, executors
+from supervisor.server import gateway, gateway_process, lock
+from supervisor.server.attempts.observe import ATTEMPT_OPTION, HOME_OPTION
+from supervisor.store import queries, sqlite
+from worktrees.backends.overlay import mounts
+from worktrees.environments import Environment, environment_path
 from worktrees.git import Git
-from worktrees.layers import beside
+from worktrees.private_repository import beside
 from worktrees.registration import read_link
 from worktrees.removal import forget
 from worktrees.repository import discover
+
+# Gateway
+# -------
+# The gateway, and the files that hold keys. No keyring's program is run: it might ask its user for a password.
+
+
+def process(context: CheckContext) -> Finding:
+    """Whether a gateway runs when there should be one, answers, and can use every upstream."""
+    settings = _settings(context)
+    if settings is None:
+        return unknown("the settings cannot be read")
+    if not settings.upstreams:
+        return ok("none is needed: no upstream is configured, so agents reach their providers by themselves")
+    found = gateway_process.running(context.home)
+    if found is None:
+        return _nobody_gateway(context)
+    seen = f"pid {found.identity.pid}, 127.0.0.1:{found.port}"
+    try:
+        status = status_client.ask(context.home, status_client.STATUS, timeout_s=context.tool_s)
+    except NightcrewError as error:
+        return fail(f"{seen}: {error.line()}", "agents wait for a model", f"kill -9 {found.identity.pid}: the supervisor starts another")
+    return _usable(context, settings, status, seen) or ok(
+        f"{seen}; upstreams: {', '.join(upstream.name for upstream in settings.upstreams)}"
+    )
+
+
+def _usable(context: CheckContext, settings: GatewaySettings, status: dict[str, Any], seen: str) -> Finding | None:
+    """The worst of what keeps agents from an upstream, or None. What others there are stands in `nightcrew gateway status`."""
+    if refused := gateway.refused(status, settings):
+        names = ", ".join(upstream.name for upstream in refused)
+        step = gateway.next_step(context.home, refused[0])
+        return fail(f"{seen}: the key of {names} is refused", "nothing is sent there with a key that is wrong", step)
+    for upstream in settings.upstreams:
+        if lines := [line for line in status["problems"] if f"upstream {upstream.name}:" in line]:
+            return warn(f"{seen}: {lines[0]}", "requests for it are refused", gateway.next_step(context.home, upstream))
+    if problems := gateway.standing(context.home, status, settings):
+        return warn(f"{seen}: {problems[0]}", "it does less than it should", "nightcrew gateway status")
+    if silent := list(gateway.unserved(status).values()):
+        return warn(
+            f"{seen}: {silent[0]}", "requests wait until it does", "see whether the provider can be reached: nightcrew gateway status"
+        )
+    return None
+
+
+def _nobody_gateway(context: CheckContext) -> Finding:
+    if lock.holder(context.home.lock) is None:
+        return ok("none runs; the supervisor starts one")
+    words = gateway_process.last_words(context.home)
+    why = f"nothing new starts without it; it said: {words}" if words else "nothing new starts without it"
+    return fail("none runs, although the supervisor does", why, f"tail {shlex.quote(str(context.home.gateway_log))}")
+
+
+def keys(context: CheckContext) -> Finding:
+    """Whether the files that hold secrets can be read by their owner alone, and whether every upstream's is there."""
+    settings = _settings(context)
+    wanted = dict(_key_files(context, settings)) if settings is not None else {}
+    own = {context.home.secret, context.home.metrics_token}
+    files = {*own, *context.home.keys.glob("*.key"), *wanted}
+    for path in sorted(files):
+        try:
+            secrets.key(path)
+        except NotFound:
+            if path in wanted:
+                why = f"the upstream {wanted[path]} cannot be used without its key"
+                return fail(f"no file {path}", why, f"put the key into {path} (mode 600), then {gateway.RELOAD}")
+        except Refused as error:
+            fix = error.hint or f"look at it: ls -l {shlex.quote(str(path))}"
+            return fail(f"{path}: {error.why}", "it is not used like that; whoever could read it may have", fix, _closer(path))
+    held = sum(path.exists() for path in files - own)
+    if not held:
+        return ok("none of a provider is kept here")
+    return ok("the key of 1 provider, which only you can read" if held == 1 else f"the keys of {held} providers, which only you can read")
+
+
+def _key_files(context: CheckContext, settings: GatewaySettings) -> Iterable[tuple[Path, str]]:
+    for upstream in settings.upstreams:
+        if upstream.key.kind == "file":
+            value = upstream.key.value
+            yield Path(value).expanduser() if value else context.home.keys / f"{upstream.name}.key", upstream.name
+
+
+def _closer(path: Path) -> Callable[[], str] | None:
+    """Makes a plain file of ours private; None for anything else, and for one that is private already."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return None
+    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or not found.st_mode & 0o077:
+        return None
+
+    def mend() -> str:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            os.fchmod(handle, 0o600)
+        finally:
+            os.close(handle)
+        return f"{path} is 0600; if others use this machine, get a new key"
+
+    return mend
+
+
+def _settings(context: CheckContext) -> GatewaySettings | None:
+    """None when they cannot be read: the check of the settings says why."""
+    try:
+        return user.load_gateway(context.config, context.home.keys)
+    except ConfigError:
+        return None
+
+
+# Crew
+# ----
+# The supervisor, the tmux server, and what attempts may have left behind.
+#
+# The checks look at what is alive first and at the ledger last. An attempt is committed before anything of it starts, so what was
+# alive and has no row is a leftover. Without a ledger that can be read nothing counts as a leftover.
+
 
 SHOWN = 3
 """Names in one line; the rest is a number."""
@@ -69,14 +192,14 @@ _ROWS = """
 
 def _rows(context: CheckContext) -> list[Row]:
     """Every attempt. Raises LedgerError also when there is no ledger: then nothing counts as a leftover."""
-    with contextlib.closing(store.connect_readonly(context.home.ledger)) as db:
+    with contextlib.closing(sqlite.connect_readonly(context.home.ledger)) as db:
         return [Row(**dict(row)) for row in db.execute(_ROWS)]
 
 
 def _unfinished(context: CheckContext) -> int:
     if not context.home.ledger.exists():
         return 0
-    with contextlib.closing(store.connect_readonly(context.home.ledger)) as db:
+    with contextlib.closing(sqlite.connect_readonly(context.home.ledger)) as db:
         return queries.unfinished_counts(db).total()
 
 
@@ -118,7 +241,7 @@ def _state(context: CheckContext, pid: int) -> str:
 
 def server(context: CheckContext) -> Finding:
     """Whether our tmux server answers. Asked by a plain command: a control client is a risk for it (docs/decisions/0006)."""
-    pid = tmux_process.server_pid(context.home.tmux_socket)
+    pid = server_process.server_pid(context.home.tmux_socket)
     if pid is None:
         return ok("none runs")
     panes = _panes(context)
@@ -131,10 +254,10 @@ def server(context: CheckContext) -> Finding:
 
 def _panes(context: CheckContext) -> list[PaneView] | str:
     """Every pane of our server; or why not."""
-    said = context.ask(*_tmux(context), "list-panes", "-a", "-F", listings.FORMAT)
+    said = context.ask(*_tmux(context), "list-panes", "-a", "-F", control.FORMAT)
     if said.code == 0:
-        return listings.parse_panes(said.text.splitlines())
-    return [] if said.text == tmux_process.NO_SESSION or "no server running" in said.text else said.text
+        return control.parse_panes(said.text.splitlines())
+    return [] if said.text == server_process.NO_SESSION or "no server running" in said.text else said.text
 
 
 def _tmux(context: CheckContext) -> tuple[str, ...]:
@@ -144,7 +267,7 @@ def _tmux(context: CheckContext) -> tuple[str, ...]:
 def sessions(context: CheckContext) -> Finding:
     """Sessions of ours whose attempt is over."""
     try:
-        pid = tmux_process.server_pid(context.home.tmux_socket)
+        pid = server_process.server_pid(context.home.tmux_socket)
     except ToolFailed as error:
         return unknown(f"{error.what}: {error.why}")
     if pid is None:
@@ -225,13 +348,13 @@ def _forget(context: CheckContext, gone: list[Row]) -> str:
 
 def _unmount(strays: list[Path]) -> str:
     for path in reversed(strays):
-        syscalls.unmount(path, lazy=True)
+        exec_step.unmount(path, lazy=True)
     return f"unmounted {len(strays)}; their files stay where they lie"
 
 
 def leftovers(context: CheckContext) -> Finding:
     """Name processes of attempts that are over, and of sandboxes that a killed supervisor started for itself."""
-    if probes := [seen.pid for seen in probing.left()]:
+    if probes := [seen.pid for seen in executors.left()]:
         return warn(
             f"a sandbox of a killed supervisor: {len(probes)} of its processes still run",
             "they wait for ever",
@@ -256,7 +379,7 @@ def leftovers(context: CheckContext) -> Finding:
 
 def _tagged(context: CheckContext) -> dict[int, str]:
     """Every process with the tag of this state directory, and its attempt's name."""
-    prefix = f"\0{identity.TAG_VARIABLE}={_tag_home(context)}:".encode()
+    prefix = f"\0{names.TAG_VARIABLE}={_tag_home(context)}:".encode()
     found = {}
     for entry in context.proc.iterdir():
         if entry.name.isdigit():
@@ -278,9 +401,55 @@ def _some(names: Mapping[str, str]) -> str:
 
 CHECKS: Mapping[str, Check] = {
     "supervisor": supervisor,
-    "gateway": gateway.process,
+    "gateway": process,
     "tmux server": server,
     "sessions": sessions,
     "worktrees": worktrees,
     "leftovers": leftovers,
 }
+
+
+# Night
+# -----
+# What starts by itself: the installed nights and the supervisor's service.
+
+
+def nights(context: CheckContext) -> Finding:
+    """Whether each installed night would start: what starts it, its consent, its plan, and what came of its newest start."""
+    names = night_install.names(context.home)
+    if not names:
+        return ok("none is installed")
+    found = {name: why for name in names if (why := _wrong(context, name))}
+    for name, why in found.items():
+        anew = f"nightcrew night install, anew; or nightcrew night uninstall {name}"
+        return warn(f"{name}: {why}", "it does not start at night", autostart.START_CRON if why == autostart.NO_CRON else anew)
+    late = night_view.not_started(context.home, datetime.now())
+    if late:
+        return warn(late[0], "its tasks did not run", "nightcrew night list")
+    return ok(f"{len(names)}, each as it was installed")
+
+
+def _wrong(context: CheckContext, name: str) -> str:
+    try:
+        consent = night_install.load(context.home, name)
+        changed = night_install.changed(consent, Once())
+        return f"changed since it was installed: {', '.join(changed)}" if changed else autostart.wrong(consent.entry(context.home))
+    except NightcrewError as error:
+        return error.line()
+
+
+def supervisor_night(context: CheckContext) -> Finding:
+    """What starts the supervisor, and whether the one that runs is watched by it."""
+    shape = service_service.status(context.home)
+    if not shape["installed"]:
+        return ok("not installed: the supervisor starts with the next nightcrew run")
+    if shape["wrong"]:
+        fix = autostart.START_CRON if shape["wrong"] == autostart.NO_CRON else "nightcrew service install"
+        return warn(shape["wrong"], "the supervisor does not start by itself", fix)
+    if shape["supervisor"] and not shape["watched"]:
+        why = "a crash of it is not mended before the next login or boot"
+        return warn(f"pid {shape['supervisor']} was not started by {shape['by']}", why, "nightcrew down, then start the service")
+    return ok(f"by {shape['by']}")
+
+
+NIGHT_CHECKS: Mapping[str, Check] = {"nights": nights, "service": supervisor_night}

@@ -1,4 +1,4 @@
-"""What nightcrew keeps on this machine, and the files that people write for it."""
+"""Look at the files that nightcrew keeps on this machine."""
 
 from __future__ import annotations
 
@@ -8,21 +8,80 @@ import shlex
 import sqlite3
 import stat
 import tempfile
+import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 
 from agents.kinds import kinds
+from memory.watching import Hints, Watching
+from supervisor.client import protocol
 from supervisor.config import project, user
-from supervisor.core.errors import ConfigError, HostError, NightcrewError, NotFound, ToolMissing
-from supervisor.daemon import protocol
-from supervisor.doctor import file_events, gateway
-from supervisor.doctor.check_context import CheckContext, existing
+from supervisor.doctor import crew
+from supervisor.doctor.check_context import CheckContext, Finding, existing, fail, ok, unknown, warn
 from supervisor.doctor.examine import Check
-from supervisor.doctor.finding import Finding, fail, ok, unknown, warn
-from supervisor.host import cores, files
-from supervisor.host import disk as host_disk
+from supervisor.features.audit.log import Audit
+from supervisor.gateway import process_lock
+from supervisor.gateway.account.schema import ACCOUNT
+from supervisor.host import cores, files, scratch, secrets, usage
+from supervisor.host.clock import SystemClock
+from supervisor.host.paths import Home
 from supervisor.host.scratch import locked_directory
-from supervisor.ledger import store
+from supervisor.kernel.errors import ConfigError, HostError, NightcrewError, NotFound, ToolMissing
+from supervisor.server import lock
+from supervisor.server.attempts.environments import facts
+from supervisor.server.lock import DaemonLock
+from supervisor.store import mending, sqlite
+from supervisor.store.salvage import Report, recover
+from supervisor.store.sqlite import LEDGER
+from worktrees import environments
+from worktrees.environments import environment_path
+from worktrees.git import Git
+from worktrees.repository import discover
+
+# File events
+# -----------
+# Whether changes in the memories of projects are seen at once.
+
+
+WHY = "what you or an agent writes into a memory by hand is seen every 2 s, not at once"
+
+
+def check(context: CheckContext) -> Finding:
+    """Watch a directory for a moment, as the supervisor does."""
+    place = existing(context.home.root)
+    kind = scratch.file_system(place)
+    if scratch.changes_elsewhere(kind):
+        return warn(f"{kind} tells nobody what others change", WHY, "NIGHTCREW_HOME names a directory on a local disk")
+    watching = Watching(Hints(lambda: None), recursive=False)
+    try:
+        why = watching.follow(place)
+    finally:
+        watching.close()
+    if why:
+        return warn(why, WHY, "sysctl fs.inotify shows the limits; max_user_instances and max_user_watches can be raised")
+    times = _overflows(context)
+    if times:
+        often = "once" if times == 1 else f"{times} times"
+        seen = f"changes of memories are seen at once; the kernel dropped events {often}, and all files were looked at"
+        return warn(seen, "many files change at once, and each such look takes longer", "raise the sysctl fs.inotify.max_queued_events")
+    return ok("changes of memories are seen at once")
+
+
+def _overflows(context: CheckContext) -> int:
+    """How often the supervisor was told that events were dropped; 0 when none answers."""
+    if lock.holder(context.home.lock) is None:
+        return 0
+    try:
+        return int(protocol.call(context.home.daemon_socket, "watch", {}, timeout_s=context.tool_s)["overflows"])
+    except NightcrewError:  # `supervisor` says what is the matter with it
+        return 0
+
+
+# State
+# -----
+# What nightcrew keeps on this machine, and the files that people write for it.
+
 
 NETWORK = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "fuse.sshfs", "fuse.s3fs", "fuse.rclone", "ncpfs"}
@@ -117,7 +176,7 @@ def disk(context: CheckContext) -> Finding:
 
 def _worktrees(root: Path) -> tuple[int, int]:
     """How many worktrees lie there and how many bytes they take, as far as they could be looked at in WALK_S."""
-    return len(list(root.glob("[!.]*/*/[!.]*"))), host_disk.used([root], max_seconds=WALK_S).bytes
+    return len(list(root.glob("[!.]*/*/[!.]*"))), usage.used([root], max_seconds=WALK_S).bytes
 
 
 def _size(count: int) -> str:
@@ -129,10 +188,10 @@ def ledger(context: CheckContext) -> Finding:
     path = context.home.ledger
     why = "without it nothing new is accepted; branches, worktrees and running agents are untouched"
     try:
-        with contextlib.closing(store.connect_readonly(path)) as db:
+        with contextlib.closing(sqlite.connect_readonly(path)) as db:
             found = str(db.execute("PRAGMA quick_check(1)").fetchone()[0])
             if found != "ok":
-                with store.explained(path):
+                with sqlite.explained(path):
                     raise sqlite3.DatabaseError(found)
             version = int(db.execute("PRAGMA user_version").fetchone()[0])
             runs, tasks = (int(db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]) for table in ("run", "task"))  # noqa: S608 - ours
@@ -181,10 +240,69 @@ _RESTART = "nightcrew down && nightcrew up -d (agents go on)"
 CHECKS: Mapping[str, Check] = {
     "directory": directory,
     "file system": file_system,
-    "file events": file_events.check,
+    "file events": check,
     "disk": disk,
     "ledger": ledger,
     "settings": settings,
-    "keys": gateway.keys,
+    "keys": crew.keys,
     "repository": repository,
 }
+
+
+# Recovery
+# --------
+# `nightcrew doctor --recover-ledger` and `--recover-account`: what can be read of a damaged file, as a whole new one.
+
+
+def ledger_recovery(home: Home) -> Report:
+    """Recover the ledger. Raises Refused while a supervisor lives, NotFound when there is no ledger, LedgerError when nothing whole can be
+    made of it; then nothing was changed."""
+    if not home.root.is_dir():
+        raise NotFound("no ledger", on=str(home.ledger), why=LEDGER.absent, hint=LEDGER.first)
+    with closing(DaemonLock(home.lock)):
+        report = recover(home.ledger, LEDGER, _stamp(), lambda db: [*mending.mend(db), *_find_worktrees(db, home)], mending.check)
+        return _noted(home, "ledger", report)
+
+
+def account(home: Home) -> Report:
+    """Recover the gateway's account. Raises Refused while a gateway lives, else as `ledger`."""
+    if not home.gateway_account.parent.is_dir():
+        raise NotFound("no account", on=str(home.gateway_account), why=ACCOUNT.absent, hint=ACCOUNT.first)
+    handle = process_lock.lock(home)
+    try:
+        return _noted(home, "account", recover(home.gateway_account, ACCOUNT, _stamp(), lambda _: [], lambda _: None))
+    finally:
+        os.close(handle)
+
+
+def _stamp() -> str:
+    return time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+
+
+def _noted(home: Home, name: str, report: Report) -> Report:
+    if report.kept is not None:
+        said = {"kept": str(report.kept), "saved": sum(report.saved.values()), "lost": "; ".join(report.lost)}
+        Audit(home.audit, secrets.own(home.secret), SystemClock(), "doctor").note(f"{name} recovered", said)
+    return report
+
+
+def _find_worktrees(db: sqlite3.Connection, home: Home) -> list[str]:
+    """Where attempts worked whose rows were lost: by the same look that a supervisor takes for what a killed one did not write down."""
+    said = []
+    unknown = db.execute("""SELECT a.task, a.epoch, r.base_oid, p.id AS project, p.root FROM attempt a JOIN task t ON t.id = a.task
+                            JOIN run r ON r.id = t.run JOIN project p ON p.id = t.project
+                            WHERE a.worktree IS NULL AND a.removed IS NULL AND a.end IS NOT NULL""").fetchall()
+    for task, epoch, base, project_id, root in unknown:
+        place = home.worktrees / project_id
+        if not environment_path(place, task, epoch).is_dir():
+            continue
+        try:
+            made = environments.left(discover(Git(home.root / "git"), Path(root)), task, epoch, base, place)
+        except NightcrewError as error:
+            said.append(f"attempt {task}:{epoch}: its worktree lies below {place} and could not be looked at: {error.line()}")
+            continue
+        if made is not None:
+            known = facts(made)
+            names = ", ".join(f"{name} = ?" for name in known)
+            db.execute(f"UPDATE attempt SET {names} WHERE task = ? AND epoch = ?", (*known.values(), task, epoch))  # noqa: S608 - our own names
+    return said

@@ -11,12 +11,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from supervisor.core.errors import NightcrewError
 from supervisor.gateway import process_lock
 from supervisor.gateway.process_hardening import clean_environment, harden
 from supervisor.gateway.settings import Reading
 from supervisor.host import files
 from supervisor.host.paths import Home
+from supervisor.kernel.errors import NightcrewError
 
 
 def main(args: Sequence[str]) -> int:
@@ -33,9 +33,9 @@ def main(args: Sequence[str]) -> int:
         files.private_dir(home.run_dir)
         handle = process_lock.lock(home)
         reading = Reading(config, home.keys)
-        from supervisor.gateway import running  # late: it takes as long as the reading, which goes on meanwhile
+        from supervisor.gateway.proxy import gateway  # late: it takes as long as the reading, which goes on meanwhile
 
-        running.run(home, config, reading, complaints)
+        gateway.run(home, config, reading, complaints)
         os.close(handle)
     except NightcrewError as error:
         print(f"nightcrew gateway: {error.line()}", file=sys.stderr)

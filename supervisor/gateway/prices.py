@@ -1,6 +1,6 @@
 """What tokens cost, by a table that the daemon writes and the user's own prices. A model that nobody knows has no price, which is not 0.
 
-The table (`prices.json`, written by `supervisor/daemon/prices.py`) is `{"schema": 1, "source", "written", "providers": [...]}`; a provider
+The table (`prices.json`, written by `supervisor/server/prices.py`) is `{"schema": 1, "source", "written", "providers": [...]}`; a provider
 is `{"id", "match", "models": [{"id", "match", "rates": {kind: [[tokens, rate], ...]}}]}`. The first provider and in it the first model
 whose `match` fits is the one. `rate` is US dollars per million tokens, and counts for a request whose input is above `tokens`: providers
 take the higher rate for the whole of a long request. What is read from or written to a cache costs what input does when it has no rate, and
@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from supervisor.core.gateway.types import Usage
+from supervisor.gateway.admission.types import Usage
 
 SCHEMA = 1
 BATCH_PART = 0.5

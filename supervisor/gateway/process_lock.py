@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import supervisor
-from supervisor.core.errors import Refused
-from supervisor.core.gateway.settings import Upstream
-from supervisor.core.identity import Identity
-from supervisor.core.log_lines import LogFormat, log_format
-from supervisor.host import files, foreign, procfs
+from supervisor.gateway.admission.types import Upstream
+from supervisor.host import files, procfs, untrusted_fs
 from supervisor.host.clock import Clock
 from supervisor.host.paths import Home
+from supervisor.kernel.audit import LogFormat, log_format
+from supervisor.kernel.errors import Refused
+from supervisor.kernel.names import Identity
 
 SCHEMA = 1
 _WAIT_S = 2.0
@@ -54,7 +54,7 @@ class Record:
 def read(home: Home) -> Record | None:
     """The last gateway's record; None when there is none, or nothing that makes sense."""
     try:
-        shape = json.loads(foreign.read_plain(home.gateway_record, _RECORD_MAX) or b"")
+        shape = json.loads(untrusted_fs.read_plain(home.gateway_record, _RECORD_MAX) or b"")
         identity = Identity(int(shape["pid"]), int(shape["ticks"]), str(shape["boot_id"]))
         more = bool(shape.get("upstreams", True)), str(shape.get("log_format", LogFormat.TEXT))
         found = Record(identity, int(shape["port"]), str(shape["version"]), *more)

@@ -8,8 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from supervisor.core.errors import NightcrewError, ToolFailed, from_wire
-from supervisor.core.gateway.settings import GatewaySettings
+from supervisor.gateway.admission.types import GatewaySettings
+from supervisor.kernel.errors import NightcrewError, ToolFailed, from_wire
 
 _LONGEST_S = 60.0
 

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from supervisor.core.errors import NightcrewError
-from supervisor.core.gateway.budget import Budget, Budgets
-from supervisor.core.gateway.pot import Pot
-from supervisor.core.gateway.types import AgentView, PoolView, TrafficView
 from supervisor.gateway.account.reading import Figures, Window
+from supervisor.gateway.admission.budget import Budget, Budgets, Pot
+from supervisor.gateway.admission.types import AgentView, PoolView, TrafficView
+from supervisor.kernel.errors import NightcrewError
 
 
 def status(view: TrafficView, window: Window, problems: Iterable[NightcrewError]) -> dict[str, Any]:

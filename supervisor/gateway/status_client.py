@@ -8,10 +8,10 @@ import socket
 from collections.abc import Mapping
 from typing import Any
 
-from supervisor.core import tokens
-from supervisor.core.errors import NotRunning, TimedOut, ToolFailed
 from supervisor.host import secrets
 from supervisor.host.paths import Home
+from supervisor.kernel import tokens
+from supervisor.kernel.errors import NotRunning, TimedOut, ToolFailed
 
 PING, STATUS, NOW, STOP, RELOAD, CREW, PAST = (f"/nightcrew/{page}" for page in ("ping", "status", "now", "stop", "reload", "crew", "past"))
 METRICS = "/metrics"

@@ -6,7 +6,7 @@ import sys
 import time
 from typing import Protocol
 
-from supervisor.core.timekeeping import Moment
+from supervisor.kernel.admission import Moment
 
 
 class Clock(Protocol):

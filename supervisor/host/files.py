@@ -9,7 +9,7 @@ import os
 import stat
 from pathlib import Path
 
-from supervisor.core.errors import DiskFull, HostError, Refused, ToolFailed
+from supervisor.kernel.errors import DiskFull, HostError, Refused, ToolFailed
 
 HARDLY_ANY = 2**20
 """Bytes. Below, git fails in ways that it does not explain: it writes an index, a ref or a log in part."""

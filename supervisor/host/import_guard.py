@@ -11,7 +11,7 @@ import importlib.util
 import os
 from pathlib import Path
 
-from supervisor.core.errors import HostError
+from supervisor.kernel.errors import HostError
 
 PACKAGES = ("supervisor", "agents", "memory", "worktrees")
 _OTHERS = ("supervisor-", "openai_agents-")

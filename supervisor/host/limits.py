@@ -8,11 +8,11 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
-from supervisor.core.limits import Means
 from supervisor.host import cgroups
+from supervisor.kernel.limits import Means
 
 _NAMES = {"memory_max": "AS", "file_max": "FSIZE", "open_files": "NOFILE"}
-_RLIMIT_LOCKS = 10  # see supervisor.core.identity.mark
+_RLIMIT_LOCKS = 10  # see supervisor.kernel.records.mark
 
 
 @dataclass(frozen=True, slots=True)

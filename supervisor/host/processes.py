@@ -1,22 +1,29 @@
-"""The daemon's door to processes: who they are, whether they live, and stopping what belongs to an attempt.
-
-A process is named by `Identity` (pid, kernel start ticks, boot), never by a pid alone and never by its name. Nothing is ever
-signalled that is not the given runner, one of its descendants, or a carrier of the attempt's tag or mark.
-"""
+"""Processes as the kernel shows them: who they are, what they wait for, and stopping a tree of them."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
+import struct
+import termios
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from supervisor.core.identity import TAG_VARIABLE, Identity, mark
 from supervisor.host import procfs
+from supervisor.kernel.names import TAG_VARIABLE, Identity, mark
+
+# Processes
+# ---------
+# The daemon's door to processes: who they are, whether they live, and stopping what belongs to an attempt.
+#
+# A process is named by `Identity` (pid, kernel start ticks, boot), never by a pid alone and never by its name. Nothing is ever
+# signalled that is not the given runner, one of its descendants, or a carrier of the attempt's tag or mark.
+
 
 _RUNNER_EXTRA_S = 3.0  # beyond its grace, for the runner to KILL, drain and write its record
 _POLL_S = 0.02
@@ -253,3 +260,181 @@ def _identities(found: Iterable[procfs.Seen]) -> list[Identity]:
 
 def _seen(who: Identity) -> procfs.Seen:
     return procfs.Seen(who.pid, 0, "?", who.ticks, 0)
+
+
+# Lock holders
+# ------------
+# Who keeps a flock: the kernel frees it when the last process that inherited its handle has ended, not when its taker has.
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A living process with a handle by which a flock is held."""
+
+    who: Identity
+    taker: int
+    """Pid of the process that took the lock; 0 when the kernel cannot say, as in a container after that process has ended."""
+
+    @property
+    def inherited(self) -> bool:
+        """Whether it was handed the lock by the process that took it, which is not itself."""
+        return self.who.pid != self.taker
+
+
+def holders(path: Path) -> list[Holder]:
+    """Every process, without this one, that holds the exclusive flock on `path`. A process that has `path` open by a handle of its own is
+    not among them, and neither is one of another user unless we are root. Empty where there is no /proc."""
+    try:
+        place = path.stat()
+    except OSError:
+        return []
+    return [holder for pid in procfs.table() if pid != os.getpid() for holder in _held(pid, place)]
+
+
+def _held(pid: int, place: os.stat_result) -> Iterator[Holder]:
+    who = identity(pid)
+    try:
+        names = os.listdir(f"/proc/{pid}/fdinfo") if who is not None else []  # noqa: PTH208 - once a process of the machine
+    except OSError:  # it ended, or is not ours to look into
+        names = []
+    for name in names:
+        taker = _taker(procfs.slurp(f"/proc/{pid}/fdinfo/{name}"))
+        if who is not None and taker is not None and _is_same(f"/proc/{pid}/fd/{name}", place):
+            yield Holder(who, taker)
+            return
+
+
+def _taker(fdinfo: bytes) -> int | None:
+    """From `lock: 1: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF`: 4711. None when no flock is held by this handle."""
+    for line in fdinfo.splitlines():
+        words = line.split()
+        if words[:1] == [b"lock:"] and words[2:5] == [b"FLOCK", b"ADVISORY", b"WRITE"]:
+            return int(words[5])
+    return None
+
+
+def _is_same(link: str, place: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(os.stat(link), place)  # noqa: PTH116 - follows the handle, which no path can
+    except OSError:
+        return False
+
+
+# Terminals
+# ---------
+# What the kernel knows of a terminal that a program reads: who has it, and what nobody has read yet. Looking changes nothing.
+
+
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    """One look at a terminal."""
+
+    unread: int
+    """Bytes that were typed and that no program has read; of a terminal that hands on whole lines, those of whole lines."""
+    by_lines: bool
+    """It hands on whole lines (canonical mode): the kernel then drops what is beyond `LINE_MAX` bytes in one of them."""
+    foreground: tuple[int, ...]
+    """The processes that it belongs to now (its foreground process group), by pid."""
+
+
+LINE_MAX = 4095
+"""Bytes of the longest line, with its end, in canonical mode (N_TTY_BUF_SIZE less one, drivers/tty/n_tty.c)."""
+
+
+Groups = Mapping[int, Sequence[int]]
+"""The processes of each process group, by pid."""
+
+
+def groups() -> Groups:
+    """Read /proc once for any number of terminals that are looked at together."""
+    found: dict[int, list[int]] = {}
+    for seen in procfs.table().values():
+        found.setdefault(seen.group, []).append(seen.pid)
+    return found
+
+
+def look(path: str, pid: int, together: Groups | None = None) -> Terminal | None:
+    """The terminal at `path`, which process `pid` has as its own; None when it is gone or cannot be looked at.
+
+    `together`: `groups` as of a moment ago. Without it only the processes below `pid` are looked at, as they are now.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        (unread,) = struct.unpack("i", fcntl.ioctl(handle, termios.FIONREAD, bytes(4)))
+        by_lines = bool(termios.tcgetattr(handle)[3] & termios.ICANON)
+    except (OSError, termios.error):
+        return None
+    finally:
+        os.close(handle)
+    return Terminal(unread, by_lines, _foreground(pid, together))
+
+
+def ring(path: str) -> bool:
+    """Ring the bell of a terminal of ours; False when it is none, or does not take it now."""
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        return os.isatty(handle) and os.write(handle, b"\a") == 1
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+
+
+def _foreground(pid: int, together: Groups | None) -> tuple[int, ...]:
+    """Field 8 of /proc/PID/stat is the group; its members are those that name it in field 5."""
+    fields = _stat(pid)
+    wanted = int(fields[5]) if len(fields) > 5 else -1
+    if wanted < 0:
+        return ()
+    if together is None:
+        own = (procfs.look(pid), *procfs.descendants(pid))
+        together = {wanted: [seen.pid for seen in own if seen is not None and seen.group == wanted]}
+    return tuple(sorted(together.get(wanted, ())))
+
+
+def _stat(pid: int) -> list[bytes]:
+    """Fields 3 and on: the name before them may hold anything."""
+    return procfs.slurp(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+
+
+def variable(pid: int, name: str) -> str:
+    """An environment variable that a process was started with; empty when it has none, or cannot be looked at."""
+    entries = procfs.slurp(f"/proc/{pid}/environ").split(b"\0")
+    return next((os.fsdecode(entry.partition(b"=")[2]) for entry in entries if entry.startswith(name.encode() + b"=")), "")
+
+
+def inner_pid(pid: int) -> int:
+    """The number by which a process knows itself, in the innermost of its PID namespaces."""
+    lines = procfs.slurp(f"/proc/{pid}/status").splitlines()
+    found = next((line.split()[-1] for line in lines if line.startswith(b"NSpid:")), b"")
+    return int(found) if found.isdigit() else pid
+
+
+def start_ticks(pid: int) -> int:
+    """Field 22 of /proc/PID/stat; 0 when the process is gone."""
+    seen = procfs.look(pid)
+    return seen.ticks if seen is not None else 0
+
+
+def age_s(pids: tuple[int, ...]) -> float:
+    """Seconds since the oldest of these processes began; 0 when there is none."""
+    began = min((ticks for ticks in map(start_ticks, pids) if ticks), default=None)
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - began / os.sysconf("SC_CLK_TCK") if began is not None else 0.0
+
+
+def name(pid: int) -> str:
+    """The kernel's name for what a process runs, at most 15 bytes."""
+    return os.fsdecode(procfs.slurp(f"/proc/{pid}/comm").strip())
+
+
+def claude_folder(pid: int) -> Path | None:
+    """Where a Claude Code of this process keeps its files, by the environment that it was started with."""
+    chosen, home = variable(pid, "CLAUDE_CONFIG_DIR"), variable(pid, "HOME")
+    place = Path(chosen) if chosen else Path(home) / ".claude" if home else None
+    return place if place is not None and place.is_absolute() else None

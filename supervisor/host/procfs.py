@@ -5,7 +5,7 @@ runner, whose whole start may take 20 ms: only C modules are imported (measured 
 20, `typing` and `collections` several each), hence `_signal` at run time and a plain class for a process.
 
 Who belongs to an attempt: its runner's descendants (the runner is their subreaper, so orphans stay below it), and every process
-that inherited the attempt's environment tag or its rlimit mark (see `supervisor.core.records`), which still finds them all after the
+that inherited the attempt's environment tag or its rlimit mark (see `supervisor.kernel.records`), which still finds them all after the
 runner was killed.
 
 Systems without /proc (macOS) fall back in one place, `_table_by_ps`: no start ticks, no tags, no pidfd. That path has not been tried.

@@ -7,8 +7,8 @@ import os
 import stat
 from pathlib import Path
 
-from supervisor.core.errors import NotFound, Refused
 from supervisor.host import files
+from supervisor.kernel.errors import NotFound, Refused
 
 _LENGTH = 32
 _MAX = 16 * 1024

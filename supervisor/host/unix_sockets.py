@@ -11,9 +11,9 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
-from supervisor.core.errors import NightcrewError
-from supervisor.core.identity import Identity
 from supervisor.host import files, processes, procfs
+from supervisor.kernel.errors import NightcrewError
+from supervisor.kernel.names import Identity
 
 LOOK_S = 1.0
 UNUSED_S = 60.0

@@ -1,24 +1,33 @@
-"""What the processes of living agents take: memory, processor time, graphics processors.
-
-One pass over the process table serves all agents, and only their own processes are looked into (by psutil). Who belongs to an agent is said
-by descent from its runner: the runner is the subreaper of its tree, so what a dead parent leaves stays below it.
-"""
+"""What agents take of the machine, and how busy it is."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import os
+import stat
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 import psutil
 
-from supervisor.core.account import Gpu, Tree
-from supervisor.core.identity import Identity
 from supervisor.host import processes, procfs
-from supervisor.host.gpu_usage import GpuUsage
+from supervisor.host.gpus import GpuUsage
 from supervisor.host.procfs import Seen
+from supervisor.host.untrusted_fs import DIRECTORY, Descent
+from supervisor.kernel.account import Gpu, Tree
+from supervisor.kernel.admission import Pressure
+from supervisor.kernel.names import Identity
+
+# Usage
+# -----
+# What the processes of living agents take: memory, processor time, graphics processors.
+#
+# One pass over the process table serves all agents, and only their own processes are looked into (by psutil). Who belongs to an
+# agent is said by descent from its runner: the runner is the subreaper of its tree, so what a dead parent leaves stays below it.
+
 
 Key = tuple[str, int]
 _OURS = str(Path(__file__).resolve().parents[2])
@@ -153,3 +162,340 @@ def _together(gpus: Mapping[int, Gpu] | None, members: list[tuple[Seen, bool]]) 
     memory = [one.memory for one in used if one.memory is not None]
     shares = [one.utilisation for one in used if one.utilisation is not None]
     return Gpu(sum(memory) if memory else None, sum(shares) if shares else None) if used else None
+
+
+# Disk
+# ----
+# How much of the disk an agent's files take: counted, because quotas need a file system and an administrator that have them.
+#
+# Counting is a walk, so `Watch` does it only when the answer can have changed enough: a directory can have grown by no more than
+# its file system lost in free space, which one `statvfs` says.
+
+
+_BLOCK = 512  # of st_blocks, whatever the file system's own is
+MAX_ENTRIES = 1_000_000
+"""Of one count. About two seconds of a quiet machine; an agent that makes more files than this has them counted up to here."""
+MAX_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class DiskUsed:
+    """One count."""
+
+    bytes: int
+    """Blocks on the disk: holes count nothing, a file of many names counts once."""
+    entries: int
+    complete: bool
+    """False: there is more, and `bytes` is the least that it is."""
+
+
+def used(
+    paths: Sequence[Path], max_entries: int = MAX_ENTRIES, max_seconds: float = MAX_S, clock: Callable[[], float] = time.monotonic
+) -> DiskUsed:
+    """What lies at and below `paths`, on the file systems that they are on: what is mounted below is somebody else's. Symbolic links are
+    not followed, also not when an agent puts one in place of a directory meanwhile, and what vanishes counts nothing. Never raises.
+
+    It ends at `max_entries`, after `max_seconds`, and where a directory is closed to us: then it is not complete.
+    """
+    count = _Count(max_entries, clock, clock() + max_seconds)
+    for path in paths:
+        count.add_tree(path)
+    return DiskUsed(count.bytes, count.entries, count.complete)
+
+
+class _Count:
+    def __init__(self, max_entries: int, clock: Callable[[], float], ends_at: float) -> None:
+        self.bytes = self.entries = 0
+        self.complete = True
+        self._max_entries = max_entries
+        self._clock, self._ends_at = clock, ends_at
+        self._seen: set[tuple[int, int]] = set()
+
+    def add_tree(self, top: Path) -> None:
+        with _opened(top) as handle:
+            if handle is None:
+                with contextlib.suppress(OSError):
+                    self._add(top.lstat())
+                return
+            self._add(os.fstat(handle))
+            way = Descent(handle)
+            try:
+                self._add_below(way)
+            finally:
+                way.close()
+        self.complete = self.complete and way.is_whole
+
+    def _add_below(self, way: Descent) -> None:
+        self._add_directory(way)
+        while way.todo or way.depth:
+            if not way.todo:
+                way.leave()
+            elif not self._may_go_on():
+                return
+            elif self._entered(way, way.todo.pop()):
+                self._add_directory(way)
+
+    def _entered(self, way: Descent, name: str) -> bool:
+        try:
+            way.enter(name)
+        except PermissionError:
+            self.complete = False
+            return False
+        except OSError:  # it is gone, or something else is there now
+            return False
+        return True
+
+    def _add_directory(self, way: Descent) -> None:
+        with contextlib.suppress(FileNotFoundError), os.scandir(way.here) as entries:
+            for entry in entries:
+                if not self._may_go_on():
+                    return
+                with contextlib.suppress(OSError):
+                    seen = entry.stat(follow_symlinks=False)
+                    if seen.st_dev == way.device:
+                        self._add(seen)
+                        if stat.S_ISDIR(seen.st_mode):
+                            way.todo.append(entry.name)
+
+    def _add(self, seen: os.stat_result) -> None:
+        self.entries += 1
+        if seen.st_nlink > 1 and not stat.S_ISDIR(seen.st_mode):
+            if (seen.st_dev, seen.st_ino) in self._seen:
+                return
+            self._seen.add((seen.st_dev, seen.st_ino))
+        self.bytes += seen.st_blocks * _BLOCK
+
+    def _may_go_on(self) -> bool:
+        if self.entries < self._max_entries and self._clock() <= self._ends_at:
+            return True
+        self.complete = False
+        return False
+
+
+@contextlib.contextmanager
+def _opened(top: Path) -> Iterator[int | None]:
+    """A handle of the directory; None when it is none, or closed to us."""
+    try:
+        handle = os.open(top, DIRECTORY)
+    except OSError:
+        yield None
+        return
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+class Watch:
+    """Whether some directories are past a limit, looked at again and again. Not thread safe."""
+
+    def __init__(self, paths: Sequence[Path], limit: int, every_s: float = 60.0) -> None:
+        """`limit` bytes. At least every `every_s` seconds it counts, in case others freed as much as the agent wrote."""
+        self._paths = tuple(paths)
+        self._limit = limit
+        self._every_s = every_s
+        self._free: dict[int, int] = {}
+        self._last: DiskUsed | None = None
+        self._counted = 0.0
+
+    def look(self, now: float) -> DiskUsed:
+        """The last count, or a new one when that could be past the limit by now. `now` is monotonic seconds."""
+        free = self._free_bytes()
+        last = self._last
+        if last is None or now - self._counted >= self._every_s or last.bytes + self._lost(free) > self._limit:
+            self._last = last = used(self._paths)
+            self._counted, self._free = now, free
+        return last
+
+    def _lost(self, free: dict[int, int]) -> int:
+        return sum(max(0, self._free.get(device, 0) - left) for device, left in free.items())
+
+    def _free_bytes(self) -> dict[int, int]:
+        """By device: two directories of one file system share its space."""
+        found: dict[int, int] = {}
+        for path in self._paths:
+            with _opened(path) as handle:
+                if handle is not None:  # else it is gone, and takes nothing
+                    space = os.fstatvfs(handle)
+                    found[os.fstat(handle).st_dev] = space.f_bfree * space.f_frsize
+        return found
+
+
+# Pressure
+# --------
+# How busy the machine is, and what memory there is: looked at by the supervisor every few seconds (0.3 ms a look).
+#
+# Inside a control group with a memory limit or a process limit, that counts where it is nearer than the machine's.
+
+
+_PROC = Path("/proc")
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes."""
+
+    total: int
+    available: int
+    """That can be had without swapping."""
+
+
+class PressureReader:
+    """Looks at one machine; `proc` is where it mounts its process file system, and `groups` its control groups."""
+
+    def __init__(self, cores: int, proc: Path = _PROC, groups: Path = Path("/sys/fs/cgroup")) -> None:
+        self._cores = max(1, cores)
+        self._proc = proc
+        self._memory_groups = _own_groups(proc, groups, "memory")
+        self._pids_groups = _own_groups(proc, groups, "pids")
+
+    def look(self) -> tuple[Pressure, Memory | None]:
+        """How busy it is now, and its memory; None when that cannot be told, and then the pressure says why."""
+        troubles: list[str] = []
+        try:
+            memory = self._memory()
+        except (OSError, psutil.Error, ValueError) as error:
+            memory = None
+            troubles.append(f"its memory cannot be looked at: {error}")
+        load, processes = None, None
+        try:
+            load, processes = self._load()
+        except (OSError, ValueError, IndexError) as error:
+            troubles.append(f"its load cannot be looked at: {error}")
+        pressure = Pressure(
+            load=load,
+            memory=None if memory is None else 1 - memory.available / max(1, memory.total),
+            memory_stall=self._stalled("memory", "full"),
+            io_stall=self._stalled("io", "full"),
+            processes=processes,
+            trouble="; ".join(troubles),
+        )
+        return pressure, memory
+
+    def cpu_stall(self) -> float | None:
+        """Part of the last 10 s in which something that could run waited for a processor; by the load where PSI is absent, None where
+        nothing tells."""
+        found = self._stalled("cpu", "some")
+        if found is not None:
+            return found
+        try:
+            return min(1.0, max(0.0, self._load()[0] - 1.0))
+        except (OSError, ValueError, IndexError):
+            return None
+
+    def _memory(self) -> Memory:
+        found = psutil.virtual_memory()
+        total, available = found.total, found.available
+        for group in self._memory_groups:
+            limit = _number(group, "memory.max", "memory.limit_in_bytes")
+            used = _number(group, "memory.current", "memory.usage_in_bytes")
+            if limit is None or used is None or limit >= total:
+                continue
+            # Pages of files can be taken back; the kernel counts them as used.
+            used -= _stat(group, "inactive_file") + _stat(group, "active_file")
+            total, available = min(total, limit), min(available, max(0, limit - max(0, used)))
+        return Memory(total, available)
+
+    def _load(self) -> tuple[float, float | None]:
+        """The load of a minute for each core, and the part of the allowed processes and threads that is there."""
+        fields = (self._proc / "loadavg").read_text(encoding="ascii").split()
+        threads = int(fields[3].partition("/")[2])
+        parts = [threads / most for name in ("threads-max", "pid_max") if (most := _number(self._proc / "sys/kernel", name))]
+        for group in self._pids_groups:
+            most, now = _number(group, "pids.max"), _number(group, "pids.current")
+            if most and now is not None:
+                parts.append(now / most)
+        return float(fields[0]) / self._cores, max(parts, default=None)
+
+    def _stalled(self, resource: str, line: str) -> float | None:
+        try:
+            text = (self._proc / "pressure" / resource).read_text(encoding="ascii")
+            found = next(each for each in text.splitlines() if each.startswith(f"{line} "))
+            return float(dict(pair.split("=") for pair in found.split()[1:])["avg10"]) / 100
+        except (OSError, ValueError, KeyError, StopIteration):  # a kernel without PSI, or one that keeps it from us
+            return None
+
+
+def _own_groups(proc: Path, groups: Path, controller: str) -> list[Path]:
+    """The directories of the group that we run in and of those around it, in the hierarchy that has the controller."""
+    try:
+        lines = (proc / "self/cgroup").read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return []
+    found = []
+    for line in lines:
+        _, names, path = line.split(":", 2)
+        root = groups / controller if controller in names.split(",") else groups
+        if names and controller not in names.split(","):
+            continue
+        own = root / path.lstrip("/")
+        found += [place for place in (own, *own.parents) if place.is_relative_to(root) and place.is_dir()]
+    return found
+
+
+def _number(place: Path, *names: str) -> int | None:
+    """What the first of the files that is there says; None for `max` and where none is."""
+    for name in names:
+        try:
+            return int((place / name).read_text(encoding="ascii"))
+        except (OSError, ValueError):
+            continue
+    return None
+
+
+def _stat(group: Path, key: str) -> int:
+    try:
+        lines = (group / "memory.stat").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return 0
+    found = (line.split() for line in lines)
+    return next((int(value) for name, value in found if name == key), 0)
+
+
+# Power
+# -----
+# Whether the machine has mains power, and a lid: /sys/class/power_supply and /proc/acpi/button/lid of Linux.
+
+
+@dataclass(frozen=True, slots=True)
+class Power:
+    """What the kernel says."""
+
+    known: bool
+    """False: it says nothing, as in most containers."""
+    mains: bool | None
+    """Whether a charger or a supply that can be unplugged gives power; None: there is none to look at."""
+    batteries: tuple[int | None, ...] = ()
+    """How full each battery of the machine is, in percent; None: not known."""
+    lid: str = ""
+    """`open` or `closed`; empty: there is none."""
+
+
+def look(system: Path = Path("/sys"), proc: Path = Path("/proc")) -> Power:
+    """As it is now."""
+    supplies = system / "class" / "power_supply"
+    if not supplies.is_dir():
+        return Power(known=False, mains=None, lid=_lid(proc))
+    mains: list[bool] = []
+    batteries: list[int | None] = []
+    for supply in sorted(supplies.iterdir()):
+        match _text(supply / "type"):
+            case "Battery" if _text(supply / "scope") != "Device":  # of a mouse or a headset
+                full = _text(supply / "capacity")
+                batteries.append(int(full) if full.isdigit() else None)
+            case "Mains" | "USB" | "Wireless":
+                mains.append(_text(supply / "online") not in ("0", ""))
+    return Power(True, any(mains) if mains else None, tuple(batteries), _lid(proc))
+
+
+def _lid(proc: Path) -> str:
+    for file in sorted((proc / "acpi" / "button" / "lid").glob("*/state")):
+        return "closed" if "closed" in _text(file) else "open"
+    return ""
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(errors="replace").strip()
+    except OSError:
+        return ""

@@ -12,7 +12,7 @@ import pytest
 from agents import agent_client
 from agents.agent_client import client
 from agents.agent_client.client import USAGE, main
-from memory.plain_text import quoted
+from memory.note import quoted
 
 
 @pytest.mark.parametrize("text", ["soon", "", "nan", "inf", "-1", "1e300", "²"])

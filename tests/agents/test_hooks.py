@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.hooks import DETAIL_MAX, Heard, hear
-from agents.status import AgentState
-from supervisor.daemon.agent_evidence import RECORD_MAX
+from agents.status import DETAIL_MAX, AgentState, Heard, hear
+from supervisor.server.attempts.observe import AGENT_EVIDENCE_RECORD_MAX
 
 S = AgentState
 BASH = {"tool_name": "Bash", "tool_input": {"command": "make test", "description": "run the tests"}}
@@ -120,5 +119,5 @@ def test_a_flood_of_permissions_keeps_the_newest() -> None:
 def test_however_long_what_is_asked_is_little_of_it_is_kept() -> None:
     long = "\U0001f600" * 40_000
     now = heard(*(event("PermissionRequest", tool_name=f"T{number}", tool_input={"command": long + str(number)}) for number in range(70)))
-    assert len(json.dumps(now.pending)) < RECORD_MAX - 2**14
+    assert len(json.dumps(now.pending)) < AGENT_EVIDENCE_RECORD_MAX - 2**14
     assert len({tool for tool, _ in now.pending}) == 64, "they are told apart by all of it"

@@ -20,8 +20,8 @@ import pytest
 
 from agents.tmux import ServerGone, SessionExists, Tmux
 from agents.tmux.control import LINE_MAX
-from agents.tmux.quoting import command_line
-from supervisor.core.errors import ToolFailed, ToolMissing
+from agents.tmux.tmux_server import command_line
+from supervisor.kernel.errors import ToolFailed, ToolMissing
 
 from .conftest import AskTmux, WaitUntil, lives
 

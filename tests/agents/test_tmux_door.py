@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from agents.tmux import ARG_MAX, Pane, PaneView, SessionExists, Tmux
-from agents.tmux.listings import parse_panes
-from supervisor.core.errors import NotFound, ToolFailed
+from agents.tmux.control import parse_panes
+from supervisor.kernel.errors import NotFound, ToolFailed
 
 from .conftest import AskTmux, WaitUntil, lives
 

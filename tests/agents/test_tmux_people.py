@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from agents.tmux import Pane, Tmux
-from supervisor.core.errors import NotFound, ToolFailed
+from supervisor.kernel.errors import NotFound, ToolFailed
 
 from .conftest import AskTmux, WaitUntil, _reap, lives
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from agents.tmux import Tmux
 from agents.tmux.control import parse_blocks
-from agents.tmux.quoting import command_line, escape_format, plain_text, quote, said_text
+from agents.tmux.tmux_server import command_line, escape_format, plain_text, quote, said_text
 
 HOSTILE = st.sampled_from(
     [

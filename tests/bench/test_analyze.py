@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from supervisor.bench import analyst_pool, analyze
-from supervisor.core.errors import ToolFailed
+from nightcrew.plugins.bench import analyst_pool, analyze
 from supervisor.host import cgroups
+from supervisor.kernel.errors import ToolFailed
 from tests.host.cgroup_kit import group_of
 from tests.support import make_repository
 

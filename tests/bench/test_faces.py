@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from supervisor.bench import faces, faces_api, faces_web
+from nightcrew.plugins.bench import views
 
-WEB = faces_web.Options(clients=2, steady_s=0.5, events=1, paints=1)
-API = faces_api.Options(alone=3, together=6, clients=2)
+WEB = views.FacesWebOptions(clients=2, steady_s=0.5, events=1, paints=1)
+API = views.FacesApiOptions(alone=3, together=6, clients=2)
 
 
 def test_its_figures(tmp_path: Path) -> None:
-    few = faces.Options(agents=3, steady_s=0.5, keys=2, starts=1, lines=1, web=WEB, api=API)
-    report = faces.measure(few, tmp_path, lambda _: None)
+    few = views.FacesOptions(agents=3, steady_s=0.5, keys=2, starts=1, lines=1, web=WEB, api=API)
+    report = views.measure_faces(few, tmp_path, lambda _: None)
     assert report["top"].keys() == {"agents", "cpu_percent", "rss_mb", "key_ms_p50", "start_ms"} and report["top"]["agents"] == 3
     assert all(value > 0 for name, value in report["top"].items() if name != "cpu_percent")
     assert report["web"].keys() == {"clients", "cpu_percent", "event_ms_p50", "page_kb", "first_paint_ms"}
@@ -20,4 +20,4 @@ def test_its_figures(tmp_path: Path) -> None:
     assert report["statusline_ms"] > 0 and report["cpu_ms"].keys() == {"start", "statusline"}
     assert report["api"].keys() == {"requests_per_s", "submit_ms_p50", "p99", "cpu_ms"} and all(report["api"]["cpu_ms"].values())
     assert min(report["api"][name] for name in ("requests_per_s", "submit_ms_p50", "p99")) > 0
-    assert "3 agents" in faces.table(report)
+    assert "3 agents" in views.table(report)

@@ -12,16 +12,25 @@ from functools import partial
 import pytest
 from click.testing import CliRunner
 
-from supervisor.bench.fairness import learned_limits, scenarios
-from supervisor.bench.fairness.baselines import CountAfter, NoGateway
-from supervisor.bench.fairness.clients import Agent, ClientStreams
-from supervisor.bench.fairness.nightcrew_policy import Gateway
-from supervisor.bench.fairness.runs import Figures, Outside, Run, Scenario, jain, run
-from supervisor.bench.fairness.simulation import LINK_S, Bucket, Charge, Timeline, Turn, Upstream, World
+from nightcrew.plugins.bench.fairness import runs
+from nightcrew.plugins.bench.fairness.runs import Figures, Outside, Run, Scenario, jain, run
+from nightcrew.plugins.bench.fairness.world import (
+    LINK_S,
+    Bucket,
+    Charge,
+    ClientsAgent,
+    ClientStreams,
+    CountAfter,
+    Gateway,
+    NoGateway,
+    SimulationUpstream,
+    Timeline,
+    Turn,
+    World,
+)
 from supervisor.cli.main import cli
-from supervisor.core.gateway.settings import Policy
-from supervisor.core.gateway.types import Level, Observed
-from supervisor.core.states import TaskClass
+from supervisor.gateway.admission.types import Level, Observed, Policy
+from supervisor.kernel.states import TaskClass
 
 MINUTES = 180.0
 GOOD = Figures(upstream_429=0, client_429=0, utilisation=0.985, jain=0.995, failed_turns=0, wait_p50_s=1, wait_p99_s=9)
@@ -52,9 +61,9 @@ def windows_are_kept(charges: Sequence[Charge], cap: float, rate: float) -> bool
     return True
 
 
-@pytest.fixture(scope="module", params=scenarios.SCENARIOS)
+@pytest.fixture(scope="module", params=runs.SCENARIOS)
 def tiny(request: pytest.FixtureRequest) -> Run:
-    return run(scenarios.SCENARIOS[request.param], seed=1, until_s=MINUTES)
+    return run(runs.SCENARIOS[request.param], seed=1, until_s=MINUTES)
 
 
 def test_every_turn_ends_once_and_is_charged_what_it_took(tiny: Run) -> None:
@@ -91,9 +100,9 @@ def test_a_provider_that_gives_too_much_would_be_seen() -> None:
     assert not windows_are_kept([Charge(0, "a", 1, 100), Charge(30, "a", 1, 30), Charge(60, "b", 2, 31)], cap=100, rate=1)
 
 
-@pytest.mark.parametrize("name", scenarios.SCENARIOS)
+@pytest.mark.parametrize("name", runs.SCENARIOS)
 def test_the_same_seed_is_the_same_run(name: str) -> None:
-    first, again, other = (run(scenarios.SCENARIOS[name], seed, until_s=60) for seed in (1, 1, 2))
+    first, again, other = (run(runs.SCENARIOS[name], seed, until_s=60) for seed in (1, 1, 2))
     assert first.upstream.charges == again.upstream.charges
     assert first.figures() == again.figures()
     assert first.upstream.charges != other.upstream.charges
@@ -106,7 +115,7 @@ def test_every_policy_meets_the_same_turns() -> None:
             found.setdefault(turn.agent, []).append((turn.input, turn.output, turn.body_bytes, turn.first_byte_s))
         return found
 
-    one, other = (drawn(run(scenarios.SCENARIOS[name], 1, MINUTES)) for name in ("no_gateway", "token_bucket"))
+    one, other = (drawn(run(runs.SCENARIOS[name], 1, MINUTES)) for name in ("no_gateway", "token_bucket"))
     assert one.keys() == other.keys()
     assert all(a == b for agent in one for a, b in zip(one[agent], other[agent], strict=False))
     assert {agent: len(turns) for agent, turns in one.items()} != {agent: len(turns) for agent, turns in other.items()}
@@ -115,7 +124,7 @@ def test_every_policy_meets_the_same_turns() -> None:
 class Recorder(NoGateway):
     """Refuses the first requests itself and keeps the times at which they came."""
 
-    def __init__(self, world: World[Upstream], refusals: int, retry_after: int) -> None:
+    def __init__(self, world: World[SimulationUpstream], refusals: int, retry_after: int) -> None:
         super().__init__(world)
         self._refusals, self._retry_after = refusals, retry_after
         self.came: list[float] = []
@@ -132,7 +141,7 @@ class Recorder(NoGateway):
         self.told.append(headers)
 
 
-def one_agent(policy: partial[Recorder], agent: Agent) -> tuple[Run, Recorder]:
+def one_agent(policy: partial[Recorder], agent: ClientsAgent) -> tuple[Run, Recorder]:
     found = run(Scenario(policy, (agent,)), seed=1, until_s=3600)
     assert isinstance(found.policy, Recorder)
     return found, found.policy
@@ -140,7 +149,7 @@ def one_agent(policy: partial[Recorder], agent: Agent) -> tuple[Run, Recorder]:
 
 @pytest.mark.parametrize(("refusals", "failed"), [(10, False), (11, True)])
 def test_a_client_comes_again_ten_times_after_what_it_was_told(refusals: int, failed: bool) -> None:
-    found, policy = one_agent(partial(Recorder, refusals=refusals, retry_after=60), Agent("a", 1000, every_s=3600))
+    found, policy = one_agent(partial(Recorder, refusals=refusals, retry_after=60), ClientsAgent("a", 1000, every_s=3600))
     (turn,) = found.clients.turns
     assert turn.failed == failed
     assert found.figures().failed_turns == failed
@@ -150,13 +159,13 @@ def test_a_client_comes_again_ten_times_after_what_it_was_told(refusals: int, fa
 
 
 def test_a_client_that_is_told_more_than_a_minute_gives_up() -> None:
-    found, policy = one_agent(partial(Recorder, refusals=1, retry_after=61), Agent("a", 1000, every_s=3600))
+    found, policy = one_agent(partial(Recorder, refusals=1, retry_after=61), ClientsAgent("a", 1000, every_s=3600))
     assert found.clients.turns[0].failed
     assert len(policy.came) == 1
 
 
 def test_what_the_headers_say() -> None:
-    found, policy = one_agent(partial(Recorder, refusals=0, retry_after=0), Agent("a", 30_400, 500, sigma=0, every_s=3600))
+    found, policy = one_agent(partial(Recorder, refusals=0, retry_after=0), ClientsAgent("a", 30_400, 500, sigma=0, every_s=3600))
     assert policy.told == [Observed({"tokens": Level(limit=80_000, remaining=50_000, full_in_s=30_400 / 80_000 * 60)}, rounding=1000)]
     assert [charge.tokens for charge in found.upstream.charges] == [30_400, 500]
     taken, ended = (charge.at for charge in found.upstream.charges)
@@ -175,7 +184,7 @@ def test_a_request_fits_after_retry_after_and_not_a_second_earlier() -> None:
         timeline.at(at, partial(upstream.receive, turn, policy))
         return turn
 
-    upstream = Upstream(timeline, limit_tpm=6_000)
+    upstream = SimulationUpstream(timeline, limit_tpm=6_000)
     policy = Asks(World(timeline, upstream, ClientStreams(timeline, (), seed=1, until_s=0)))
     upstream.take("another", 6_250)
     early, right = ask(1, 0.0), None
@@ -199,7 +208,7 @@ def test_a_counter_that_counts_after_the_response() -> None:
         def served(self, turn: Turn) -> None:
             """Has all it wants."""
 
-    upstream = Upstream(timeline, limit_tpm=1_000)
+    upstream = SimulationUpstream(timeline, limit_tpm=1_000)
     policy = CountAfter(World(timeline, upstream, Clients()))
     for number, at in enumerate((0.0, 1.0, 20.0, 60.0)):
         turn = Turn("a", TaskClass.NORMAL, number, 400, 100, 1_400, 1.0, at)
@@ -210,7 +219,7 @@ def test_a_counter_that_counts_after_the_response() -> None:
 
 
 def test_who_reserves_max_tokens_sends_one_at_a_time() -> None:
-    turns = [turn for turn in run(scenarios.SCENARIOS["reserve_max"], 1, MINUTES).clients.turns if turn.taken_at is not None]
+    turns = [turn for turn in run(runs.SCENARIOS["reserve_max"], 1, MINUTES).clients.turns if turn.taken_at is not None]
     spans = sorted((turn.taken_at, turn.ended_at) for turn in turns if turn.taken_at is not None and turn.ended_at is not None)
     assert len(spans) > 5
     assert all(earlier[1] <= later[0] for earlier, later in itertools.pairwise(spans))
@@ -223,7 +232,7 @@ def test_a_turn_that_would_end_twice_is_an_error() -> None:
             super().ended(turn)
 
     with pytest.raises(RuntimeError, match="ended twice"):
-        run(Scenario(Stutters, scenarios.greedy(3)), seed=1, until_s=60)
+        run(Scenario(Stutters, runs.greedy(3)), seed=1, until_s=60)
 
 
 def test_a_bucket_is_never_above_its_brim_and_may_owe() -> None:
@@ -252,13 +261,13 @@ def test_a_turn_that_never_ends_has_failed() -> None:
         def arrived(self, turn: Turn) -> None:
             """Keep it for ever."""
 
-    found = run(Scenario(Hangs, scenarios.greedy(3)), seed=1, until_s=60)
+    found = run(Scenario(Hangs, runs.greedy(3)), seed=1, until_s=60)
     assert found.figures().failed_turns == 3
     assert found.figures().jain == 1.0
 
 
 def test_the_other_process_takes_its_share_while_it_is_there() -> None:
-    found = run(replace(scenarios.SCENARIOS["no_gateway"], outside=Outside()), seed=1)
+    found = run(replace(runs.SCENARIOS["no_gateway"], outside=Outside()), seed=1)
     others = [charge for charge in found.upstream.charges if charge.number is None]
     assert 1_200 <= min(charge.at for charge in others) <= max(charge.at for charge in others) <= 2_400
     assert found.outside_tokens() == pytest.approx(0.3 * 80_000 * 20, rel=0.15)
@@ -271,8 +280,8 @@ def test_jain() -> None:
 
 
 def test_a_good_hour_meets_every_aim() -> None:
-    verdicts = list(scenarios.judge({name: [GOOD, GOOD] for name in scenarios.SCENARIOS}))
-    assert len(verdicts) == len(scenarios.AIMS)
+    verdicts = list(runs.judge({name: [GOOD, GOOD] for name in runs.SCENARIOS}))
+    assert len(verdicts) == len(runs.AIMS)
     assert all(verdict["met"] for verdict in verdicts)
 
 
@@ -289,26 +298,24 @@ def test_a_good_hour_meets_every_aim() -> None:
     ],
 )
 def test_one_bad_seed_misses_its_aim(scenario: str, worse: Figures) -> None:
-    found = {name: [GOOD, worse] if name == scenario else [GOOD, GOOD] for name in scenarios.SCENARIOS}
-    (missed,) = [verdict for verdict in scenarios.judge(found) if not verdict["met"]]
+    found = {name: [GOOD, worse] if name == scenario else [GOOD, GOOD] for name in runs.SCENARIOS}
+    (missed,) = [verdict for verdict in runs.judge(found) if not verdict["met"]]
     assert missed["aim"].startswith(scenario)
 
 
 def test_with_the_admission_switched_off_the_aims_are_missed() -> None:
-    broken = {
-        name: replace(scenarios.SCENARIOS[name], policy=NoGateway) for name in ("nightcrew", "two_hogs", "interactive", "outside_use")
-    }
-    report = scenarios.measure([1], MINUTES, scenarios=broken, cases={})
+    broken = {name: replace(runs.SCENARIOS[name], policy=NoGateway) for name in ("nightcrew", "two_hogs", "interactive", "outside_use")}
+    report = runs.measure_scenarios([1], MINUTES, scenarios=broken, cases={})
     missed = {aim["aim"] for aim in report["aims"] if not aim["met"]}
     assert {"nightcrew upstream_429 <= 0", "nightcrew jain >= 0.99", "two_hogs jain >= 0.99", "outside_use upstream_429 <= 2"} <= missed
-    assert scenarios.table(report).count("MISSED") == len(missed)
+    assert runs.table_scenarios(report).count("MISSED") == len(missed)
 
 
 def test_the_command_prints_what_the_issue_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """In two virtual minutes instead of its ten: every scenario runs, and no figure is judged."""
-    assert scenarios.QUICK_S == 600
-    monkeypatch.setattr(scenarios, "QUICK_S", 120)
-    monkeypatch.setattr(learned_limits, "QUICK_S", learned_limits.QUICK_S / 5)
+    assert runs.SCENARIOS_QUICK_S == 600
+    monkeypatch.setattr(runs, "SCENARIOS_QUICK_S", 120)
+    monkeypatch.setattr(runs, "LEARNED_LIMITS_QUICK_S", runs.LEARNED_LIMITS_QUICK_S / 5)
     done = CliRunner().invoke(cli, ["bench", "fairness", "--quick", "--seeds", "1", "--json"])
     assert done.exit_code == 0, done.output
     report = json.loads(done.stdout)
@@ -320,7 +327,7 @@ def test_the_command_prints_what_the_issue_asks_for(monkeypatch: pytest.MonkeyPa
     assert all(figures.keys() == keys for figures in report["scenarios"].values())
     assert report["sustainable"].keys() == {"5", "10", "15", "20"}
     assert all(0 < share <= 1.1 for share in report["sustainable"].values())
-    table = scenarios.table(report)
+    table = runs.table_scenarios(report)
     assert all(name in table for name in report["scenarios"])
 
 
@@ -331,7 +338,7 @@ SEEDS = pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.ma
 @SEEDS
 def test_the_gateway_uses_the_limit_fairly_and_never_meets_it(seed: int) -> None:
     print(f"seed {seed}")
-    found = run(scenarios.SCENARIOS["nightcrew"], seed)
+    found = run(runs.SCENARIOS["nightcrew"], seed)
     figures = found.figures()
     assert (figures.upstream_429, figures.client_429, figures.failed_turns) == (0, 0, 0)
     assert figures.utilisation >= 0.97
@@ -342,7 +349,7 @@ def test_the_gateway_uses_the_limit_fairly_and_never_meets_it(seed: int) -> None
 @SEEDS
 def test_parallel_streams_win_nothing(seed: int) -> None:
     print(f"seed {seed}")
-    found = run(scenarios.SCENARIOS["two_hogs"], seed)
+    found = run(runs.SCENARIOS["two_hogs"], seed)
     assert (found.figures().upstream_429, found.figures().failed_turns) == (0, 0)
     assert found.figures().jain >= 0.98
     assert within_the_bound(found)
@@ -351,7 +358,7 @@ def test_parallel_streams_win_nothing(seed: int) -> None:
 @SEEDS
 def test_a_person_does_not_wait_for_the_crew(seed: int) -> None:
     print(f"seed {seed}")
-    figures = run(scenarios.SCENARIOS["interactive"], seed).figures()
+    figures = run(runs.SCENARIOS["interactive"], seed).figures()
     assert (figures.upstream_429, figures.failed_turns) == (0, 0)
     assert figures.wait_p99_s <= 30
     assert figures.jain >= 0.98
@@ -360,7 +367,7 @@ def test_a_person_does_not_wait_for_the_crew(seed: int) -> None:
 @SEEDS
 def test_another_process_with_the_same_key_is_noticed(seed: int) -> None:
     print(f"seed {seed}")
-    figures = run(scenarios.SCENARIOS["outside_use"], seed).figures()
+    figures = run(runs.SCENARIOS["outside_use"], seed).figures()
     assert figures.upstream_429 <= 3
     assert figures.failed_turns == 0
     assert figures.jain >= 0.98
@@ -369,7 +376,7 @@ def test_another_process_with_the_same_key_is_noticed(seed: int) -> None:
 @SEEDS
 def test_a_provider_whose_bucket_is_smaller_than_thought(seed: int) -> None:
     print(f"seed {seed}")
-    small = tuple(replace(agent, mean_input=0.75 * agent.mean_input, sigma=0.2) for agent in scenarios.greedy())
+    small = tuple(replace(agent, mean_input=0.75 * agent.mean_input, sigma=0.2) for agent in runs.greedy())
     figures = run(Scenario(Gateway, small, burst_s=15.0), seed).figures()
     assert figures.upstream_429 <= 15
     assert figures.failed_turns == 0
@@ -380,14 +387,14 @@ def test_a_provider_whose_bucket_is_smaller_than_thought(seed: int) -> None:
 def test_clients_that_are_not_patient_keep_their_place(seed: int) -> None:
     print(f"seed {seed}")
     impatient = partial(Gateway, policy=Policy(patient_hold_s=240))
-    found = run(Scenario(impatient, scenarios.greedy()), seed)
+    found = run(Scenario(impatient, runs.greedy()), seed)
     assert found.figures().client_429 > 0
     assert (found.figures().upstream_429, found.figures().failed_turns) == (0, 0)
     assert within_the_bound(found)
 
 
 def test_a_fifo_queue_does_not_pass_the_gate() -> None:
-    found = run(scenarios.SCENARIOS["token_bucket"], 1)
+    found = run(runs.SCENARIOS["token_bucket"], 1)
     assert found.figures().upstream_429 == 0
     assert found.figures().jain < 0.98
     assert not within_the_bound(found)

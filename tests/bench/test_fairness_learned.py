@@ -7,16 +7,13 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from supervisor.bench.aims import missed
-from supervisor.bench.fairness import learned_limits
-from supervisor.bench.fairness.clients import ClientStreams
-from supervisor.bench.fairness.learned_limits import CASES, Case, Judge, Learned, Other, Provider
-from supervisor.bench.fairness.nightcrew_policy import Gateway
-from supervisor.bench.fairness.simulation import Timeline, Turn, World
-from supervisor.core.gateway.pool import Pool
-from supervisor.core.gateway.unknown_limit import UnknownLimit
-from supervisor.core.gateway.upstream_bucket import UpstreamBucket
-from supervisor.core.states import TaskClass
+from nightcrew.plugins.bench.fairness import runs
+from nightcrew.plugins.bench.fairness.runs import CASES, Case, Judge, Learned, Other, Provider
+from nightcrew.plugins.bench.fairness.world import ClientStreams, Gateway, Timeline, Turn, World
+from nightcrew.plugins.bench.figures import missed
+from supervisor.gateway.admission.bucket import UpstreamBucket
+from supervisor.gateway.admission.pool import Pool, UnknownLimit
+from supervisor.kernel.states import TaskClass
 
 T02 = ("narrow", "wide", "requests_late", "requests_50_agents", "input_2_agents", "input_50_agents", "output_late", "output_long")
 T03 = ("small_bucket_late", "outside_40", "outside_40_later_small_bucket", "outside_40_later_late", "limit_halved", "limit_doubled")
@@ -28,28 +25,28 @@ SEED = 1
 @pytest.mark.parametrize("name", [*T02, *T03, *YESTERDAY])
 def test_t02_t03_what_nobody_configured_is_learned_used_and_nobody_elses(name: str) -> None:
     case = CASES[name]
-    found = learned_limits.run(case, SEED)
-    assert missed(learned_limits.aims_of(case), asdict(found)) == [], f"seed {SEED}: {found}"
+    found = runs.run_learned_limits(case, SEED)
+    assert missed(runs.aims_of(case), asdict(found)) == [], f"seed {SEED}: {found}"
 
 
 def test_the_same_seed_gives_the_same_figures() -> None:
-    assert learned_limits.run(CASES["outside_40_later"], 7, 200.0) == learned_limits.run(CASES["outside_40_later"], 7, 200.0)
+    assert runs.run_learned_limits(CASES["outside_40_later"], 7, 200.0) == runs.run_learned_limits(CASES["outside_40_later"], 7, 200.0)
 
 
 def test_who_sends_blind_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(UnknownLimit, "allows", lambda *_: True)
-    assert learned_limits.run(CASES["narrow"], SEED, 120.0).upstream_429 > 5
+    assert runs.run_learned_limits(CASES["narrow"], SEED, 120.0).upstream_429 > 5
 
 
 def test_outside_use_that_is_not_there_is_seen_by_the_judge(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(UpstreamBucket, "outside", lambda *_: 100.0)
-    assert learned_limits.run(CASES["input"], SEED, 120.0).phantom_outside_per_min == pytest.approx(6_000 / 80_000)
+    assert runs.run_learned_limits(CASES["input"], SEED, 120.0).phantom_outside_per_min == pytest.approx(6_000 / 80_000)
 
 
 def test_a_gateway_that_stands_still_is_seen_by_the_judge(monkeypatch: pytest.MonkeyPatch) -> None:
     fits = Pool.fits
     monkeypatch.setattr(Pool, "fits", lambda pool, ticket, share, now: not 60 <= now < 90 and fits(pool, ticket, share, now))
-    found = learned_limits.run(CASES["input"], SEED, 180.0)
+    found = runs.run_learned_limits(CASES["input"], SEED, 180.0)
     assert 15 < found.stalls_s < 30
 
 
@@ -144,6 +141,6 @@ def test_the_judge_counts_only_time_in_which_the_provider_had_room(provide: Call
 
 
 def test_each_aim_can_be_missed() -> None:
-    aims = learned_limits.aims_of(CASES["input"])
+    aims = runs.aims_of(CASES["input"])
     assert missed(aims, asdict(Learned(0, 0.99, 0.0, 1.0))) == []
     assert missed(aims, asdict(Learned(2, 0.94, 0.03, 5.5))) == [aim.figure for aim in aims]

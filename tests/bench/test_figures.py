@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor.bench.aims import Aim, missed, rows
-from supervisor.bench.figures import Spawn, quantile, summary, table
-from supervisor.bench.workspace import in_turns
+from nightcrew.plugins.bench.crews import in_turns
+from nightcrew.plugins.bench.figures import Aim, Spawn, missed, quantile, rows, summary, table
 
 
 def spawn(ms: float) -> Spawn:

@@ -12,18 +12,17 @@ from typing import Any
 import pytest
 
 from agents import zygote
-from supervisor.bench.fork import environment, fixtures, private_git, report
-from supervisor.bench.fork.fixtures import Size
-from supervisor.bench.fork.measure import Options, measure
-from supervisor.bench.supervised_run import SupervisedRun
-from supervisor.core.errors import NotFound, ToolFailed
-from supervisor.core.snapshots import SnapshotKind, SnapshotSpec
-from supervisor.daemon import protocol
+from nightcrew.plugins.bench import fork
+from nightcrew.plugins.bench.crews import SupervisedRun
+from nightcrew.plugins.bench.fork import Options, Size, measure
+from supervisor.client import protocol
+from supervisor.features.snapshots.rules import SnapshotKind, SnapshotSpec
 from supervisor.host import processes
 from supervisor.host.paths import Home
+from supervisor.kernel.errors import NotFound, ToolFailed
 from tests.bench.test_spawn import users_of
 from tests.support import git, wait_until
-from worktrees.backends.mounts import mounts
+from worktrees.backends.overlay import mounts
 from worktrees.git import Git, Place
 from worktrees.repository import discover
 
@@ -63,8 +62,8 @@ MAY_BE_NONE = {"memory_tier2_ms_p50": "this host has no tier 2", "break_even_run
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     where = tmp_path_factory.mktemp("bench")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(private_git, "REFS", 50)
-        patch.setattr(environment, "OURS_A_TURN", 3)
+        patch.setattr(fork, "REFS", 50)
+        patch.setattr(fork, "OURS_A_TURN", 3)
         made: dict[str, Any] = json.loads(json.dumps(measure(TINY, where, print)))
     assert_nothing_stays(where)
     return made
@@ -103,31 +102,31 @@ def test_the_ratios_are_those_of_the_figures(found: dict[str, Any]) -> None:
 
 
 def test_the_table_has_every_figure_and_says_which_aims_are_missed(found: dict[str, Any]) -> None:
-    shown = report.table(found)
-    assert {tuple(row.figure.split(".")) for row in report.ROWS} == {(room, key) for room, keys in KEYS.items() for key in keys} - {
+    shown = fork.table(found)
+    assert {tuple(row.figure.split(".")) for row in fork.ROWS} == {(room, key) for room, keys in KEYS.items() for key in keys} - {
         ("environment", "backend"),
         ("analysts", "files"),
     }
     assert "load average" in shown
-    assert shown.count("\n") >= len(report.ROWS)
+    assert shown.count("\n") >= len(fork.ROWS)
     slow = {**found, "environment": {**found["environment"], "ms_p50": 99.0, "vs_copied_deps": 1.0, "disk_mb": 0.5}}
-    missed = [line.split("  ")[0] for line in report.table(slow).splitlines() if line.endswith("MISSED")]
+    missed = [line.split("  ")[0] for line in fork.table(slow).splitlines() if line.endswith("MISSED")]
     assert "environment, p50" in missed and "faster than with copied dependencies" in missed and "its disk" not in missed
 
 
 def test_what_could_not_be_measured_is_no_figure(found: dict[str, Any]) -> None:
     without = {**found, "spawn": {**found["spawn"], "memory_tier2_ms_p50": None}}
-    (line,) = (line for line in report.table(without).splitlines() if "tier 2" in line)
+    (line,) = (line for line in fork.table(without).splitlines() if "tier 2" in line)
     assert "not measured" in line and "MISSED" not in line
 
 
 def test_the_same_seed_is_the_same_material(tmp_path: Path) -> None:
     heads = []
     for name, seed in (("a", 3), ("b", 3), ("c", 4)):
-        size = fixtures.repository(tmp_path / name, seed, Size(30, 100_000))
+        size = fork.repository(tmp_path / name, seed, Size(30, 100_000))
         assert 50_000 < size < 200_000
         heads.append(git(tmp_path / name, "rev-parse", "HEAD"))
-        fixtures.dependencies(tmp_path / f"{name}-deps", seed, Size(50, 100_000))
+        fork.dependencies(tmp_path / f"{name}-deps", seed, Size(50, 100_000))
     assert heads[0] == heads[1] != heads[2]
     one, same, other = ([path.read_bytes() for path in sorted((tmp_path / f"{name}-deps").rglob("file*"))] for name in ("a", "b", "c"))
     assert one == same != other
@@ -137,20 +136,20 @@ def test_the_same_seed_is_the_same_material(tmp_path: Path) -> None:
 
 def test_too_few_python_files_are_told(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="1000000"):
-        fixtures.corpus(tmp_path / "corpus", 1_000_000)
+        fork.corpus(tmp_path / "corpus", 1_000_000)
 
 
 def test_a_worktree_that_is_not_clean_is_no_figure(repo: Path, tmp_path: Path) -> None:
     known = discover(Git(tmp_path / "git"), repo)
     place = Place(known.git_dir, known.common_dir, repo)
-    assert environment._status(known, place) > 0
+    assert fork._status(known, place) > 0
     (repo / "new").write_text("x")
     with pytest.raises(ToolFailed, match="new"):
-        environment._status(known, place)
+        fork._status(known, place)
 
 
 AS_SMALL = """
-from supervisor.bench.fork import measure
+from nightcrew.plugins.bench.fork import measure
 from tests.bench.test_fork import TINY
 from supervisor.cli.main import main
 measure.QUICK = TINY

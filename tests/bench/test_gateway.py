@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.bench.gateway import litellm, load, measure, upstream, workspace
-from supervisor.bench.gateway.measure import Options
-from supervisor.core.errors import ToolFailed
+from nightcrew.plugins.bench.gateway import load, measure, upstream
+from nightcrew.plugins.bench.gateway.measure import Options
 from supervisor.host.paths import Home
+from supervisor.kernel.errors import ToolFailed
 
 SMALL = Options(requests=100, clients=5, singles=20, rounds=1, peer_requests=10, turn=100, decisions=1000)
 
 
 def test_a_small_run_has_every_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(litellm, "program", lambda: None)
+    monkeypatch.setattr(measure, "program", lambda: None)
     said: list[str] = []
     report = measure.measure(SMALL, tmp_path, said.append)["gateway"]
     assert report["litellm"] is None
@@ -34,8 +34,8 @@ def test_a_small_run_has_every_figure(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_memory_is_flat_over_100_000_requests(tmp_path: Path) -> None:
     """Battery L04: none of them fails, or `load.run` raises."""
     home = Home(tmp_path / "home")
-    tokens = workspace.agents(home, 50)
-    with workspace.own("upstream") as provider, workspace.gateway(home, f"http://127.0.0.1:{provider.port}", {}) as server:
+    tokens = measure.agents(home, 50)
+    with measure.own("upstream") as provider, measure.gateway(home, f"http://127.0.0.1:{provider.port}", {}) as server:
         requests = [load.request(server.port, {"authorization": f"Bearer {token}"}, load.body()) for token in tokens]
         asyncio.run(load.run(server.port, requests, 400))
         before = server.rss_mb()
@@ -46,8 +46,8 @@ def test_memory_is_flat_over_100_000_requests(tmp_path: Path) -> None:
 
 def test_an_answer_that_is_no_200_ends_the_measurement(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
-    workspace.agents(home, 1)
-    with workspace.own("upstream") as provider, workspace.gateway(home, f"http://127.0.0.1:{provider.port}", {}) as server:
+    measure.agents(home, 1)
+    with measure.own("upstream") as provider, measure.gateway(home, f"http://127.0.0.1:{provider.port}", {}) as server:
         stranger = load.request(server.port, {"authorization": "Bearer nobody"}, load.body(1000))
         with pytest.raises(ToolFailed, match="401"):
             asyncio.run(load.run(server.port, [stranger], 1))

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.bench import land, land_train
-from supervisor.core.errors import NightcrewError
-from supervisor.daemon import conflict_matrix
+from nightcrew.plugins.bench import land
+from supervisor.features.conflicts import service as conflicts_service
+from supervisor.kernel.errors import NightcrewError
 
 SMALL = land.Options(branches=7, files=20, updates=1, rounds=1, reviews=1)
 TRAIN = {"results": 4, "gate_s": 1.0, "wall_s": 2.0, "sequential_wall_s": 3.0, "landed": 2, "ejected": 2, "wrong": 0}
@@ -19,7 +19,7 @@ TRAIN = {"results": 4, "gate_s": 1.0, "wall_s": 2.0, "sequential_wall_s": 3.0, "
 def no_train(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """A train is measured by the test that is about it."""
     if "planted_results" not in request.node.name:
-        monkeypatch.setattr(land_train, "measure", lambda *_: TRAIN)
+        monkeypatch.setattr(land, "measure_land_train", lambda *_: TRAIN)
 
 
 def test_its_figures(tmp_path: Path) -> None:
@@ -31,14 +31,14 @@ def test_its_figures(tmp_path: Path) -> None:
 
 
 def test_a_conflict_that_is_not_found_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = conflict_matrix.look
-    monkeypatch.setattr(conflict_matrix, "look", lambda *asked: replace(real(*asked), known={}))
+    real = conflicts_service.look
+    monkeypatch.setattr(conflicts_service, "look", lambda *asked: replace(real(*asked), known={}))
     with pytest.raises(NightcrewError, match="planted"):
         land.measure(SMALL, tmp_path, lambda _: None)
 
 
 def test_exactly_the_planted_results_are_left_out_of_a_train(tmp_path: Path) -> None:
-    options = land_train.Options(results=4, planted=1, loops=1)
-    train = land_train.measure(options, tmp_path, lambda _: None)
+    options = land.LandTrainOptions(results=4, planted=1, loops=1)
+    train = land.measure_land_train(options, tmp_path, lambda _: None)
     assert (train["results"], train["landed"], train["ejected"], train["wrong"]) == (4, 2, 2, 0)
     assert train["gate_s"] > 0 and train["wall_s"] > 0 and train["sequential_wall_s"] > 0

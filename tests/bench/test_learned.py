@@ -7,11 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.bench.gateway import learned_limits
-from supervisor.bench.gateway.learned_limits import Options, Scenario
-from supervisor.bench.gateway.scoring import Bucket, Demand, Sample, figures, phantoms, stalls, utilisation
-from supervisor.core.errors import UsageError
-from supervisor.core.gateway.settings import Limits
+from nightcrew.plugins.bench.gateway import measure
+from nightcrew.plugins.bench.gateway.measure import (
+    Bucket,
+    Demand,
+    LearnedLimitsOptions,
+    Sample,
+    Scenario,
+    figures,
+    phantoms,
+    stalls,
+    utilisation,
+)
+from supervisor.gateway.admission.types import Limits
+from supervisor.kernel.errors import UsageError
 from tests.support import House
 
 DEMAND = Demand(4, {"requests": 1, "input": 1000, "output": 200}, "input")
@@ -108,31 +117,31 @@ SMALL = Scenario(about="small", agents=3, limits=Limits(600, 3_000_000, 600_000)
     ids=["plain", "all"],
 )
 def test_a_small_run_is_a_real_one(tmp_path: Path, scenario: Scenario) -> None:
-    found = learned_limits.run(scenario, Options(seconds=4, settle_s=1), tmp_path)
+    found = measure.run(scenario, LearnedLimitsOptions(seconds=4, settle_s=1), tmp_path)
     assert found["answered"] > 0 and found["failed"] == 0
     assert found["utilisation_after_1min"] > 0
-    assert set(found["missed"]) <= {aim.figure for aim in learned_limits.aims_of(scenario)}
+    assert set(found["missed"]) <= {aim.figure for aim in measure.aims_of(scenario)}
 
 
 def test_the_report_names_every_scenario_and_what_it_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learned_limits, "SCENARIOS", {"small": SMALL})
+    monkeypatch.setattr(measure, "SCENARIOS", {"small": SMALL})
     said: list[str] = []
-    report = learned_limits.measure(Options(seconds=2, settle_s=1, seed=7), (), tmp_path, said.append)
+    report = measure.measure_learned_limits(LearnedLimitsOptions(seconds=2, settle_s=1, seed=7), (), tmp_path, said.append)
     figures_of = report["learned"]["small"]
     assert {"upstream_429", "utilisation_after_1min", "phantom_outside_per_min", "stalls_s"} <= figures_of.keys()
-    assert report["seed"] == 7 and "seed 7" in said[0] and "small" in learned_limits.table(report)
+    assert report["seed"] == 7 and "seed 7" in said[0] and "small" in measure.table_learned_limits(report)
     assert not list(tmp_path.iterdir()), "nothing stays"
 
 
 def test_a_scenario_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cold_50k"):
-        learned_limits.measure(Options(), ("warm",), tmp_path, lambda _: None)
+        measure.measure_learned_limits(LearnedLimitsOptions(), ("warm",), tmp_path, lambda _: None)
 
 
 def test_the_six_scenarios_are_six() -> None:
-    assert len(learned_limits.SCENARIOS) == 6
-    late = [scenario for scenario in learned_limits.SCENARIOS.values() if scenario.steal and scenario.steal_from]
-    assert all(scenario.most_429 == (1 if scenario in late or scenario.changes else 0) for scenario in learned_limits.SCENARIOS.values())
+    assert len(measure.SCENARIOS) == 6
+    late = [scenario for scenario in measure.SCENARIOS.values() if scenario.steal and scenario.steal_from]
+    assert all(scenario.most_429 == (1 if scenario in late or scenario.changes else 0) for scenario in measure.SCENARIOS.values())
 
 
 def test_scenarios_belong_to_learned(house: House) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.bench.gateway.scoring import Bucket, Sample
-from supervisor.bench.map.prompt import Options, measure, utilisation
+from nightcrew.plugins.bench.gateway.measure import Bucket, Sample
+from nightcrew.plugins.bench.map import PromptOptions, measure_prompt, utilisation
 
 
 def sample(at: float, arrived: int, offered: float, drawn: float) -> Sample:
@@ -22,5 +22,5 @@ def test_use_is_judged_while_calls_wait() -> None:
 
 
 def test_a_small_run_loses_no_call(tmp_path: Path) -> None:
-    found = measure(Options(calls=12, workers=2, at_once=3), tmp_path)
+    found = measure_prompt(PromptOptions(calls=12, workers=2, at_once=3), tmp_path)
     assert (found["calls"], found["failed"], found["upstream_429"]) == (12, 0, 0) and found["tokens"] > 12 * 500

@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 
-from supervisor.bench import cleaning, figures, scale, status_history
-from supervisor.bench.scale import Waiting
-from supervisor.bench.spawn import Options, measure
-from supervisor.bench.workspace import by_hand, make_repository
-from supervisor.core.errors import ToolFailed
+from nightcrew.plugins.bench import figures, spawn, verbs
+from nightcrew.plugins.bench.crews import by_hand, make_repository
+from nightcrew.plugins.bench.spawn import Options, Waiting, measure
+from supervisor.kernel.errors import ToolFailed
 from tests.support import wait_until
 from tests.warm import NIGHTCREW
 
@@ -36,9 +35,9 @@ STAGES = {"env", "tmux", "runner", "first_byte"}
 def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     where = tmp_path_factory.mktemp("bench")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scale, "STATUS_REPEATS", 1)
-        patch.setattr(status_history, "REPEATS", 1)
-        patch.setattr(cleaning, "FILES", 10)
+        patch.setattr(spawn, "STATUS_REPEATS", 1)
+        patch.setattr(verbs, "REPEATS", 1)
+        patch.setattr(verbs, "FILES", 10)
         found: dict[str, Any] = json.loads(json.dumps(measure(TINY, where, print)))
     assert list(where.iterdir()) == []
     assert users_of(where) == []

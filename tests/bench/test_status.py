@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from supervisor.bench.status import claude, crew, measure
-from supervisor.bench.status.crew import Size
-from supervisor.bench.status.measure import Options
-from supervisor.core.gateway.settings import Limits
+from nightcrew.plugins.bench.status import measure
+from nightcrew.plugins.bench.status.measure import Options, Size
+from supervisor.gateway.admission.types import Limits
 from tests.bench.test_spawn import users_of
 from tests.support import make_repository
 
@@ -28,7 +27,7 @@ def measured(where: Path) -> tuple[dict[str, Any], list[str]]:
 
 
 def test_without_claude_code_every_other_figure_is_there_and_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(claude, "binary", lambda: None)
+    monkeypatch.setattr(measure, "binary_claude", lambda: None)
     report, said = measured(tmp_path)
     assert {name: report.pop(name) for name in OF_CLAUDE} == dict.fromkeys(OF_CLAUDE)
     assert any("Claude Code is not installed" in line for line in said)
@@ -42,7 +41,7 @@ def test_without_claude_code_every_other_figure_is_there_and_it_says_so(tmp_path
 
 @pytest.mark.soak
 def test_with_claude_code_its_figures_are_there(tmp_path: Path) -> None:
-    if claude.binary() is None:
+    if measure.binary_claude() is None:
         pytest.skip("make clients installs it")
     report, _ = measured(tmp_path)
     assert report["poll_ms"].keys() == {"p50", "p99"} and report["delivery_ms_p50"] > 0
@@ -65,9 +64,9 @@ else:
 
 
 def test_refusals_of_the_limit_and_the_turns_that_they_cost_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crew, "LIMIT", Limits(rpm=2))
+    monkeypatch.setattr(measure, "LIMIT", Limits(rpm=2))
     client = tmp_path / "claude"
     client.write_text(IMPATIENT)
     client.chmod(0o700)
-    fared = crew.by_script(tmp_path / "crew", make_repository(tmp_path / "repo"), client, Size(agents=3))
+    fared = measure.by_script(tmp_path / "crew", make_repository(tmp_path / "repo"), client, Size(agents=3))
     assert (fared.failed_turns, fared.upstream_429, fared.answered) == (1, 1, 2)

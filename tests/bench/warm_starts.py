@@ -16,14 +16,15 @@ from typing import Any
 import psutil
 import pytest
 
-from supervisor.bench import supervised_run, workspace
-from supervisor.bench.queue import engine
-from supervisor.bench.supervised_run import SupervisedRun
-from supervisor.core.errors import NotRunning
-from supervisor.daemon import prices, protocol
+from nightcrew.plugins.bench import crews
+from nightcrew.plugins.bench.crews import SupervisedRun
+from nightcrew.plugins.bench.queue import measure
+from supervisor.client import protocol
 from supervisor.gateway.process_hardening import PASSED
 from supervisor.host import processes
 from supervisor.host.paths import Home
+from supervisor.kernel.errors import NotRunning
+from supervisor.server import prices
 from tests import warm
 from tests.gateway.kit import know_prices
 from tests.support import wait_until
@@ -37,6 +38,7 @@ def everywhere() -> Iterator[None]:
     """Within the block, in this process."""
     warm.ready()  # before a benchmark keeps this process on one core
     began: list[tuple[Home, subprocess.Popen[bytes]]] = []
+    end_cold_server = crews.end_server
 
     def start(run: SupervisedRun) -> int:
         with contextlib.suppress(NotRunning):
@@ -50,13 +52,13 @@ def everywhere() -> Iterator[None]:
         for one, process in began:
             if one == home:
                 _end(process)
-        workspace.end_server(home)
+        end_cold_server(home)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SupervisedRun, "start", start)
-        patch.setattr(supervised_run, "end_server", end_server)
+        patch.setattr(crews, "end_server", end_server)
         patch.setattr(psutil, "Popen", _server(psutil.Popen))
-        patch.setattr(engine, "_started", _fake_supervisor)
+        patch.setattr(measure, "_started", _fake_supervisor)
         patch.setattr(prices, "refresh", lambda path: know_prices(Home(path.parent)))
         try:
             yield
@@ -88,7 +90,7 @@ def _end(supervisor: subprocess.Popen[bytes]) -> None:
     """With all below it, as it ends with its pane."""
     who = processes.identity(supervisor.pid) if supervisor.poll() is None else None
     if who is not None:
-        workspace._end(who)
+        crews._end(who)
     supervisor.wait()
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from agents.tmux import Tmux
-from supervisor.daemon import lock
+from supervisor.server import lock
 from tests.cli.terminal import COMMAND, Terminal
 from tests.support import House, wait_until
 

@@ -45,14 +45,15 @@ def words(crew: House, *typed: str) -> list[str]:
 
 
 def loaded(crew: House, env: dict[str, str]) -> set[str]:
-    """The verbs that a completion had to import."""
+    """Return the files of verbs that a completion had to import."""
     program = """
 import sys
-from supervisor.cli.main import main
+from supervisor.cli.main import PLACES, main
+COMMANDS = {place.partition(":")[0] for place in PLACES.values()}
 try:
     main([])
 finally:
-    print(*(name for name in sys.modules if name.startswith("supervisor.cli.commands.")), file=sys.stderr)
+    print(*(name for name in sys.modules if name in COMMANDS), file=sys.stderr)
 """
     done = subprocess.run([sys.executable, "-I", "-c", program], env={**crew.env, **env}, capture_output=True, text=True, check=True)
     return {name.rpartition(".")[2] for name in done.stderr.split()}
@@ -107,7 +108,7 @@ def test_verbs_are_offered_without_loading_them(crew: House) -> None:
     assert words(crew, "d") == [verb for verb in VERBS if verb.startswith("d")]
     env = {"_NIGHTCREW_COMPLETE": "bash_complete", "COMP_WORDS": "nightcrew ", "COMP_CWORD": "1"}
     assert loaded(crew, env) == set()
-    assert loaded(crew, {**env, "COMP_WORDS": "nightcrew kill ", "COMP_CWORD": "2"}) == {"kill"}
+    assert loaded(crew, {**env, "COMP_WORDS": "nightcrew kill ", "COMP_CWORD": "2"}) == {"tasks"}
 
 
 def test_no_verb_that_takes_names_needs_anything_heavy_for_them(crew: House) -> None:

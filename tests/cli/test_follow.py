@@ -9,7 +9,7 @@ import signal
 import subprocess
 from collections.abc import Callable
 
-from supervisor.daemon import lock
+from supervisor.server import lock
 from tests.cli.terminal import COMMAND, Terminal
 from tests.support import House, plan_of, shell_task, wait_until
 

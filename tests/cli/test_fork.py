@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.sandbox import Tier
-from supervisor.host.sandbox import probing
+from supervisor.sandbox import executors
+from supervisor.sandbox.policy import Tier
 from tests.support import GIT_IDENTITY, House, git, make_repository, wait_until
 
 COMMIT = " ".join(f"{name}='{text}'" for name, text in GIT_IDENTITY.items()) + " git commit -q"
@@ -139,7 +139,7 @@ def test_what_it_was_made_with_stays(shop: House) -> None:
 
 
 def test_what_a_person_at_it_can_reach_stays_until_they_say_otherwise(shop: House) -> None:
-    if Tier.OFFLINE not in probing.probe().tiers:
+    if Tier.OFFLINE not in executors.probe().tiers:
         pytest.skip("this host has no tier 2")
 
     def came_to(*words: str) -> tuple[str, int]:

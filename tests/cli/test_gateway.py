@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from supervisor.daemon import prices
-from supervisor.gateway import recording
+from supervisor.gateway import replay
+from supervisor.server import prices
 from tests.cli.terminal import Terminal
 from tests.cli.test_imports import HEAVY, imported
 from tests.cli.test_status import RFC3339
@@ -178,7 +178,7 @@ def test_a_recorded_run_is_answered_again_without_gateway_and_provider(ended: Pl
         status, body = post(url, kit.messages("something else"), "another token")
         assert status == 404 and b"nightcrew gateway: run 1121-k3f9 recorded no such request" in body
     tapes = [path for path in house.home.recordings.rglob("*") if path.is_file()]
-    assert len(tapes) == 1 and kit.KEY not in recording.read(tapes[0]).body.decode()
+    assert len(tapes) == 1 and kit.KEY not in replay.read(tapes[0]).body.decode()
     done = house.run("gateway", "replay", "9999-none")
     assert done.returncode == 4 and "no run 9999-none" in done.stderr
 

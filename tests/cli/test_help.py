@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 import click
 import pytest
 
-from supervisor.cli import common
 from supervisor.cli.main import VERBS, cli
+from supervisor.client import common
 from tests.cli.terminal import Terminal
 from tests.support import House
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.cli.crew.reading import CrewReader
-from supervisor.core import tokens
-from supervisor.daemon import protocol
+from supervisor.client import protocol
+from supervisor.client.crew import CrewReader
 from supervisor.host import secrets
-from supervisor.host.sandbox import probing
+from supervisor.kernel import tokens
+from supervisor.sandbox import executors
 from tests.support import GIT_IDENTITY, House, git, plan_of, shell_task, wait_until
 
 IDENTITY = {name: text for name, text in GIT_IDENTITY.items() if not name.startswith("GIT_CONFIG")}
@@ -25,7 +25,7 @@ AT_WORK = [
     "-c",
     f"{FORGED}; echo done > done; {COMMIT}; echo more > 'left over'; echo changed > README; touch ready; read line; sleep 600",
 ]
-TIERS = [0, *(int(tier) for tier in probing.known().tiers if tier)]
+TIERS = [0, *(int(tier) for tier in executors.known().tiers if tier)]
 
 
 def sits(house: House, tier: int = 0) -> str:

@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from supervisor.cli.common import indented
-from supervisor.core.states import TaskState
+from supervisor.client.common import indented
+from supervisor.kernel.states import TaskState
 from tests.rounds import examples
 
 PLAIN = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.sampled_from(TaskState))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.cli.crew.reading import CrewReader
+from supervisor.client.crew import CrewReader
 from supervisor.host import files
 from tests.gateway.kit import know_prices, upstream
 from tests.gateway.simulator import Simulator

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from supervisor.cli.mapping import picture
-from supervisor.cli.mapping.picture import Picture
+from supervisor.features.map import commands as map_commands
+from supervisor.features.map.commands import Picture
 
 
 def found(workers: int = 0, **changed: Any) -> dict[str, Any]:
@@ -21,7 +21,7 @@ def found(workers: int = 0, **changed: Any) -> dict[str, Any]:
 
 def drawn(shape: dict[str, Any], rate: float) -> list[str]:
     console = Console(width=80, record=True, file=io.StringIO(), markup=False, highlight=False)
-    console.print(picture.drawn(shape, rate))
+    console.print(map_commands.drawn(shape, rate))
     return [line.rstrip() for line in console.export_text().splitlines()]
 
 
@@ -30,7 +30,7 @@ def test_progress_pace_and_the_slowest_worker_first() -> None:
     assert lines[0] == "wc\\x1b[31m {file}: 143 of 200, 2 failed; 14 at work, 3 idle"
     assert lines[2] == "4.0 items a second, 14s left"
     assert lines[3] == "  r/w3  item 4 of 9 of its shard, silent for 7 s"
-    assert lines[-1] == "  … and 4 more" and len(lines) == 3 + picture.WORKERS + 1
+    assert lines[-1] == "  … and 4 more" and len(lines) == 3 + map_commands.WORKERS + 1
 
 
 def test_before_anything_has_ended_and_at_the_end() -> None:
@@ -43,7 +43,7 @@ def test_where_nothing_can_be_drawn_it_is_a_line() -> None:
     with Picture() as one:
         one.show(found())
         assert not one.live
-    assert picture.line(found(2)) == "53 of 200 items, 2 failed; 2 workers at work"
+    assert map_commands.line(found(2)) == "53 of 200 items, 2 failed; 2 workers at work"
 
 
 def test_progress_that_is_lost_with_its_worker_is_no_pace_backwards(monkeypatch: pytest.MonkeyPatch) -> None:

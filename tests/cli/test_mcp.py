@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from supervisor.cli.mcp import data
-from supervisor.core import tokens
+from supervisor.features.mcp import serving
 from supervisor.host import secrets
+from supervisor.kernel import tokens
 from tests.support import House, git, shell_task, wait_until
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ async def session(*, agree: bool | None = None) -> AsyncIterator[Client]:
     from mcp.client.client import Client
     from mcp_types import ElicitResult
 
-    from supervisor.cli.mcp import person
+    from supervisor.features.mcp import person
 
     async def asked(context: Any, params: Any) -> ElicitResult:
         return ElicitResult(action="accept" if agree else "decline", content={"merge": True} if agree else None)
@@ -92,7 +92,7 @@ async def test_reads_are_data_and_errors_say_what_to_do(here: House) -> None:
     async with session() as client:
         assert (await call(client, "wait", tasks=["goes-on"], timeout_s=0))["unfinished"]
         part = await call(client, "diff", name="made")
-        assert "+made" in part["text"] and part["note"] == data.NOTE and part["next_offset"] is None
+        assert "+made" in part["text"] and part["note"] == serving.NOTE and part["next_offset"] is None
         assert (await call(client, "explain", name="made"))["status"]["state"] == "done"
         assert (await call(client, "limits"))["gateway"] is None
         assert "no task or run is called nobody; next: nightcrew status --all" in await refused(client, "read_result", name="nobody")
@@ -104,9 +104,9 @@ async def test_reads_are_data_and_errors_say_what_to_do(here: House) -> None:
 
 
 def test_a_long_text_is_cut_and_goes_on() -> None:
-    first = data.quoted("x", "\x1b" * 30_000)
-    assert len(first["text"]) == data.TEXT_MAX == first["next_offset"] and first["text"].startswith("\\x1b")
-    assert data.quoted("x", "\x1b" * 30_000, 80_000) == {**first, "next_offset": None}
+    first = serving.quoted("x", "\x1b" * 30_000)
+    assert len(first["text"]) == serving.TEXT_MAX == first["next_offset"] and first["text"].startswith("\\x1b")
+    assert serving.quoted("x", "\x1b" * 30_000, 80_000) == {**first, "next_offset": None}
 
 
 @pytest.mark.asyncio
@@ -133,7 +133,7 @@ async def test_take_changes_nothing_until_it_is_confirmed_and_agreed(here: House
 async def test_an_agents_tools_reach_its_own_tasks_alone(here: House, monkeypatch: pytest.MonkeyPatch) -> None:
     from mcp.client.client import Client
 
-    from supervisor.cli.mcp import agent
+    from supervisor.features.mcp import agent
 
     here.ok("run", "--detach", here.plan(shell_task("lead", "exec sleep 600", children_max=2) + shell_task("other", "exec sleep 600")))
     wait_until(lambda: here.task("lead").attempt_state == "running", "it to run")
@@ -154,7 +154,7 @@ async def test_an_agents_tools_reach_its_own_tasks_alone(here: House, monkeypatc
         made = await call(client, "memory", op="put", path="semantic/port.md", text=f"port 8080 {ESCAPE}\n", if_version="")
         assert [one["path"] for one in (await call(client, "memory", op="ls", path="semantic"))["entries"]] == ["semantic/port.md"]
         shown = await call(client, "memory", op="show", path="semantic/port.md")
-        assert shown["version"] == made["version"] and "\x1b" not in shown["text"] and shown["note"] == data.NOTE
+        assert shown["version"] == made["version"] and "\x1b" not in shown["text"] and shown["note"] == serving.NOTE
         assert "another agent's notes" in await refused(client, "memory", op="put", path="agents/a/b/notes.md", text="x")
         assert (await call(client, "mail", op="send", to="person", text="done"))["mail"]["to"] == "person"
         assert (await call(client, "lease", op="take", globs=["src/**"]))["leases"][0]["glob"] == "src"
@@ -165,7 +165,7 @@ async def test_an_agent_has_the_tools_that_its_task_and_the_settings_give(monkey
     """Each tool is paid for in every request."""
     from mcp.client.client import Client
 
-    from supervisor.cli.mcp import agent
+    from supervisor.features.mcp import agent
 
     for said, first in (({"children_max": 0, "memory_tools": True}, "memory"), ({"children_max": 2, "memory_tools": False}, "budget")):
         served: list[Any] = []
@@ -185,7 +185,7 @@ async def test_a_person_reads_the_memory_and_the_inbox(here: House) -> None:
     async with session() as client:
         assert [one["path"] for one in (await call(client, "memory", op="ls"))["entries"]] == ["semantic/port.md"]
         shown = await call(client, "memory", op="show", what="semantic/port.md")
-        assert "port 8080" in shown["text"] and "\x1b" not in shown["text"] and shown["note"] == data.NOTE
+        assert "port 8080" in shown["text"] and "\x1b" not in shown["text"] and shown["note"] == serving.NOTE
         assert (await call(client, "memory", op="search", what="port"))["hits"][0]["path"] == "semantic/port.md"
         assert (await call(client, "memory", op="mail"))["mails"] == []
         tool = next(one for one in (await client.list_tools()).tools if one.name == "memory")

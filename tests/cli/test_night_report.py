@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from supervisor.host import files
-from supervisor.ledger import store
+from supervisor.store import sqlite
 from tests.support import House, git, make_repository, plan_of, shell_task, wait_until
 
 COMMIT = "git add -A && git -c user.name=a -c user.email=a@b commit -qm x"
@@ -141,7 +141,7 @@ def test_a_home_without_anything(tmp_path: Path, house: House) -> None:
     answer = house.run("night", "report", cwd=tmp_path)
     assert answer.returncode == 4 and "nothing was ever run here" in answer.stderr
     files.private_dir(house.home.root)
-    store.connect(house.home.ledger).close()
+    sqlite.connect(house.home.ledger).close()
     answer = house.run("night", "report", cwd=tmp_path)
     assert answer.returncode == 4 and "no run yet" in answer.stderr
 

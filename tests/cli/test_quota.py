@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from supervisor.daemon import protocol
+from supervisor.client import protocol
 from supervisor.host import files, processes
 from tests.cli.terminal import COMMAND
 from tests.support import House, wait_until

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.cli.commands import clean
+from supervisor.features.clean import commands as clean_commands
 from tests.cli.terminal import COMMAND
 from tests.support import GIT_IDENTITY, House, git, make_repository, plan_of, shell_task, wait_until
 
@@ -133,9 +133,9 @@ def test_clean_removes_only_what_is_safe_and_keeps_the_rest_reachable(house: Hou
 
 def test_clean_says_how_what_only_ignored_files_keep_may_go(capsys: pytest.CaptureFixture[str]) -> None:
     kept = [{"why": "ignored files: a/__pycache__/"}, {"why": "ignored files: b/; commits not on any other branch: 1 of them on x"}]
-    clean._say_next({"removable": [], "kept": kept}, yes=False, ignored=False)
+    clean_commands._say_next({"removable": [], "kept": kept}, yes=False, ignored=False)
     assert capsys.readouterr().err == "nightcrew: 1 worktree is kept for its ignored files alone; next: nightcrew clean --yes --ignored\n"
-    clean._say_next({"removable": [], "kept": kept}, yes=True, ignored=True)
+    clean_commands._say_next({"removable": [], "kept": kept}, yes=True, ignored=True)
     assert capsys.readouterr().err == ""
 
 

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.errors import Refused
-from supervisor.daemon import protocol
+from supervisor.client import protocol
+from supervisor.features.review import rows as review_rows
 from supervisor.host import files
-from supervisor.ledger import reviews, store
+from supervisor.kernel.errors import Refused
+from supervisor.store import sqlite
 from tests.gateway.kit import know_prices, upstream
 from tests.gateway.simulator import Simulator
 from tests.support import House, git, plan_of, shell_task
@@ -130,8 +131,8 @@ def test_a_verdict_holds_for_the_commit_that_was_seen(reviewed: House) -> None:
     git(reviewed.repo, "update-ref", f"refs/heads/{branch}", newer)
     assert [row["verdict"] for row in json.loads(reviewed.ok("review", "--json"))["results"]] == ["accepted before it changed"]
     reviewed.ok("review", "mul", "--reject", "-m", "too slow")
-    with store.connect_readonly(reviewed.home.ledger) as db:
-        decision = reviews.decision(db, reviewed.task("mul").id)
+    with sqlite.connect_readonly(reviewed.home.ledger) as db:
+        decision = review_rows.decision(db, reviewed.task("mul").id)
     assert decision is not None and (decision.tip, decision.why) == (newer, "too slow")
     assert git(reviewed.repo, "rev-parse", decision.ref) == newer
     before = git(reviewed.repo, "rev-parse", "HEAD")
@@ -210,5 +211,5 @@ def test_an_agent_gets_what_was_said_once_and_goes_on_with_its_work(house: House
         assert git(house.repo, "show", f"{view.branch}:made") == "two"
         sent = json.loads(house.ok("review", "agent", "--json"))["comments"]
         assert [one["sent_to"] for one in sent] == [view.id]
-        with store.connect_readonly(house.home.ledger) as db:
+        with sqlite.connect_readonly(house.home.ledger) as db:
             assert db.execute("SELECT count(*) FROM run").fetchone()[0] == 2

@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from supervisor.ledger import store
+from supervisor.store import sqlite
 from tests.agents.turns import acp_agent
 from tests.support import House, git, plan_of, shell_task, wait_until
 
@@ -36,7 +36,7 @@ def given(house: House, name: str) -> int:
 
 
 def runs(house: House) -> int:
-    with closing(store.connect_readonly(house.home.ledger)) as db:
+    with closing(sqlite.connect_readonly(house.home.ledger)) as db:
         return int(db.execute("SELECT count(*) FROM run").fetchone()[0])
 
 

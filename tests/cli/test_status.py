@@ -9,8 +9,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from supervisor.ledger import queries
-from supervisor.ledger.ledger import Ledger
+from supervisor.store import queries
+from supervisor.store.ledger import Ledger
 from tests.cli.terminal import Terminal
 from tests.daemon.test_agent_evidence import EACH
 from tests.ledger.kit import RUN, Wall, submit, whole

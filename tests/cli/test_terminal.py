@@ -24,13 +24,12 @@ import pytest
 from rich.live import Live
 from rich.text import Text
 
-from supervisor.cli import terminal
 from supervisor.cli.main import VERBS
-from supervisor.core import tokens
-from supervisor.core.errors import UNSEEN, NightcrewError
-from supervisor.core.sequences import escaped, for_terminal
-from supervisor.daemon import protocol
+from supervisor.client import protocol, terminal
 from supervisor.host import secrets
+from supervisor.kernel import tokens
+from supervisor.kernel.ansi import escaped, for_terminal
+from supervisor.kernel.errors import UNSEEN, NightcrewError
 from tests import warm
 from tests.agents.protocols.scenarios import DATA
 from tests.cli.terminal import COMMAND
@@ -239,16 +238,21 @@ def test_colours_survive_and_end_with_their_text() -> None:
 
 # Printers -------------------------------------------------------------------------------------------------------------------------------
 
-PRINTERS = ("supervisor/cli", "supervisor/faces", "supervisor/daemon", "supervisor/doctor")
-DOOR = "supervisor/cli/terminal.py"
+PRINTERS = (
+    *(f"supervisor/{place}" for place in ("cli", "client", "views", "features", "server", "doctor")),
+    "memory",
+    "nightcrew/plugins/analyze",
+    "nightcrew/plugins/otel",
+)
+DOOR = "supervisor/client/terminal.py"
 ALLOWED = {
     ("supervisor/cli/colored_diff.py", "Console"): "it writes into memory",
-    ("supervisor/cli/commands/review.py", "echo_via_pager"): "every line is made by `for_terminal`",
+    ("supervisor/features/review/commands.py", "echo_via_pager"): "every line is made by `for_terminal`",
     ("supervisor/cli/main.py", "fileno"): "it closes a stream whose reader left",
     ("supervisor/cli/live_view.py", "fileno"): "the name of its terminal, of which tmux is asked whether it is shown",
-    ("supervisor/cli/commands/diff.py", "buffer"): "the guarded one",
-    ("supervisor/cli/tail.py", "buffer"): "the guarded one",
-    ("supervisor/cli/memory/moving.py", "buffer"): "the guarded one",
+    ("supervisor/cli/logs.py", "buffer"): "the guarded one",
+    ("supervisor/client/tail.py", "buffer"): "the guarded one",
+    ("memory/commands/mem.py", "buffer"): "the guarded one",
 }
 
 
@@ -277,7 +281,7 @@ def ways_out(file: Path) -> Iterator[str]:
 def test_every_printer_goes_through_the_one_door() -> None:
     files = [file for place in PRINTERS for file in (ROOT / place).rglob("*.py")]
     found = {(str(file.relative_to(ROOT)), name) for file in files for name in ways_out(file)}
-    assert {one for one in found if one[0] != DOOR} - ALLOWED.keys() == set(), "use supervisor.cli.terminal"
+    assert {one for one in found if one[0] != DOOR} - ALLOWED.keys() == set(), "use supervisor.client.terminal"
     assert ALLOWED.keys() - found == set(), "an exception that nothing needs any more"
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.cli.crew.pages import PageReader
-from supervisor.faces.doors import Page
+from supervisor.client.crew import PageReader
+from supervisor.views.protocols import Page
 from tests.agents.protocols.scenarios import DATA
 from tests.cli.terminal import Terminal
 from tests.daemon.test_answering import DIALOG

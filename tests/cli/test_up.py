@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 
-from supervisor.daemon import protocol
+from supervisor.client import protocol
 from supervisor.host import files
 from tests.gateway.kit import KEY, know_prices, upstream
 from tests.support import House

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.cli.web import record
+from supervisor.views.web import serving
 from tests.faces.web.conftest import Served
 from tests.support import House
 
@@ -61,4 +61,4 @@ def test_what_it_refuses(house: House) -> None:
 def test_a_record_that_makes_no_sense_is_none(house: House, left: bytes) -> None:
     house.home.root.mkdir(mode=0o700)
     house.home.web_record.write_bytes(left)
-    assert record.read(house.home) is None
+    assert serving.read(house.home) is None

@@ -8,11 +8,11 @@ import pytest
 
 from agents.kinds import kinds
 from supervisor.config import plan, project, user
-from supervisor.config.choosing import Choices
-from supervisor.core.assign import Rule
-from supervisor.core.errors import ConfigError
-from supervisor.core.spec import TaskSpec
-from supervisor.core.states import TaskClass
+from supervisor.config.kinds import Choices
+from supervisor.kernel.errors import ConfigError
+from supervisor.kernel.kind import Rule
+from supervisor.kernel.spec import TaskSpec
+from supervisor.kernel.states import TaskClass
 
 RULES = """\
 slots = 2

@@ -8,8 +8,8 @@ import pytest
 
 from agents.kinds import kinds
 from supervisor.config import plan
-from supervisor.core.errors import ConfigError, UsageError
-from supervisor.core.spec import TaskSpec
+from supervisor.kernel.errors import ConfigError, UsageError
+from supervisor.kernel.spec import TaskSpec
 
 HEAD = '[[tasks]]\nid = "api"\n'
 

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from supervisor.config import plan, user
-from supervisor.core.errors import ConfigError
-from supervisor.core.kind import Kind
-from supervisor.core.spec import RunSpec, Settings
+from supervisor.kernel.errors import ConfigError
+from supervisor.kernel.kind import Kind
+from supervisor.kernel.spec import RunSpec, Settings
 from tests.rounds import examples
 
 MARKS = ["[", "]", "{", "}", "=", ".", ",", "#", "\n", "\t", '"', "'", '"a"', "[[tasks]]\n", "[defaults]\n"]

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from supervisor.config import user
-from supervisor.core.errors import ConfigError
-from supervisor.core.gateway.settings import GatewaySettings, KeySource, Limits, Quota, Route
-from supervisor.core.gateway.types import Api
-from supervisor.core.states import TaskClass
+from supervisor.gateway.admission.types import Api, GatewaySettings, KeySource, Limits, Quota, Route
+from supervisor.kernel.errors import ConfigError
+from supervisor.kernel.states import TaskClass
 
 
 def load(tmp_path: Path, text: str, stored: Path | None = None) -> GatewaySettings:

@@ -12,9 +12,9 @@ from agents.kinds import driven, kinds
 from supervisor.config import kinds as own
 from supervisor.config import plan, task_keys
 from supervisor.config.kinds import KindModel
-from supervisor.config.reading import parse
-from supervisor.core.errors import ConfigError, UsageError
-from supervisor.core.spec import RunSpec, TaskSpec
+from supervisor.config.toml import parse
+from supervisor.kernel.errors import ConfigError, UsageError
+from supervisor.kernel.spec import RunSpec, TaskSpec
 
 GOOD = 'description = "d"\nbinary = "b"\nheadless = ["{prompt}"]\n'
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from supervisor.config.locate import Path, _Scan, line_of, longest_key
+from supervisor.config.toml import LocatePath, _Scan, line_of, longest_key
 from tests.rounds import examples
 
 PLAN = """\
@@ -84,7 +84,7 @@ list = [
         ([], 1),
     ],
 )
-def test_lines(path: Path, line: int) -> None:
+def test_lines(path: LocatePath, line: int) -> None:
     assert tomllib.loads(PLAN)
     assert line_of(PLAN, path) == line
 

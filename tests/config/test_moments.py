@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from supervisor.config.moments import moment, window
-from supervisor.core.window import Window
+from supervisor.config.task_keys import moment, window
+from supervisor.kernel.night import Window
 
 
 @pytest.fixture(autouse=True)

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from supervisor.config import plan
-from supervisor.config.network import MAX_HOSTS, network, written
-from supervisor.core.kind import Kind
-from supervisor.host.sandbox import egress_proxy
+from supervisor.config.task_keys import MAX_HOSTS, network, written
+from supervisor.kernel.kind import Kind
+from supervisor.sandbox import egress_proxy
 
 LONG = ".".join(["a" * 63] * 3)
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from supervisor.config import plan, user
-from supervisor.core.admission import Limits
-from supervisor.core.capacity import Growth
-from supervisor.core.errors import ConfigError
-from supervisor.core.kind import Kind
-from supervisor.core.spec import RunSpec, TaskSpec
-from supervisor.core.window import Window
+from supervisor.kernel.admission import Limits
+from supervisor.kernel.capacity import Growth
+from supervisor.kernel.errors import ConfigError
+from supervisor.kernel.kind import Kind
+from supervisor.kernel.night import Window
+from supervisor.kernel.spec import RunSpec, TaskSpec
 
 KINDS = {"shell": Kind("shell", ""), "scout": Kind("scout", "", program=("scout", "--fast"))}
 TASK = '[[tasks]]\nid = "a"\ncommand = "true"\n'

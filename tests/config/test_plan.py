@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from supervisor.config import plan
-from supervisor.config.reading import MAX_BYTES
-from supervisor.core.errors import ConfigError, UsageError
-from supervisor.core.kind import Kind
-from supervisor.core.spec import RunSpec, TaskSpec
-from supervisor.core.states import TaskClass
+from supervisor.config.toml import MAX_BYTES
+from supervisor.kernel.errors import ConfigError, UsageError
+from supervisor.kernel.kind import Kind
+from supervisor.kernel.spec import RunSpec, TaskSpec
+from supervisor.kernel.states import TaskClass
 
 KINDS: dict[str, Kind] = {name: Kind(name, "") for name in ("shell", "terminal")} | {
     "scout": Kind("scout", "", program=("scout", "--fast"))

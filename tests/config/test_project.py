@@ -15,14 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
+from nightcrew.plugins.analyze.findings import Perspective
 from supervisor.config import plan, project, task_keys
 from supervisor.config.project import Analyze, Project, load, template
-from supervisor.config.snapshots import SnapshotModel
-from supervisor.core.analysis.types import Perspective
-from supervisor.core.errors import ConfigError
-from supervisor.core.kind import Kind
-from supervisor.core.landing_terms import GeneratedRule
-from supervisor.core.states import TaskClass
+from supervisor.config.task_keys import SnapshotModel
+from supervisor.features.landing.terms import GeneratedRule
+from supervisor.kernel.errors import ConfigError
+from supervisor.kernel.kind import Kind
+from supervisor.kernel.states import TaskClass
 from tests.config.test_fuzz import tables
 
 KINDS: dict[str, Kind] = {name: Kind(name, "") for name in ("shell", "terminal")} | {

@@ -9,10 +9,9 @@ import pytest
 
 from agents.kinds import kinds
 from supervisor.config import plan, project, user
-from supervisor.config.choosing import Choices
-from supervisor.core.errors import ConfigError
-from supervisor.core.size import Repository
-from supervisor.core.spec import TaskSpec
+from supervisor.config.kinds import Choices
+from supervisor.kernel.errors import ConfigError
+from supervisor.kernel.spec import Repository, TaskSpec
 
 SIZES = """\
 [size.small]

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.config import plan, project
-from supervisor.config.snapshots import check_inside, check_name
-from supervisor.core.errors import ConfigError
-from supervisor.core.kind import Kind
-from supervisor.core.snapshots import LOCK_FILES, SnapshotKind, SnapshotSpec
+from supervisor.config.task_keys import check_inside, check_name
+from supervisor.features.snapshots.rules import LOCK_FILES, SnapshotKind, SnapshotSpec
+from supervisor.kernel.errors import ConfigError
+from supervisor.kernel.kind import Kind
 
 Load = Callable[[str], Mapping[str, SnapshotSpec]]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from supervisor.config import taking_up, user
+from supervisor.config import user
 from supervisor.config.user import UserModel
 
 
@@ -36,9 +36,9 @@ def keys(model: type[BaseModel], before: str = "") -> Iterator[str]:
 def test_every_setting_is_live_or_needs_a_restart() -> None:
     found = set(keys(UserModel))
     assert {"slots", "queue.weights", "upstream.classes.rpm", "keep.logs.age", "route.as"} <= found
-    assert sorted(found - taking_up.LIVE - taking_up.RESTART - {taking_up.PORT}) == []
-    assert sorted((taking_up.LIVE | taking_up.RESTART | {taking_up.PORT}) - found) == []
-    assert sorted(taking_up.LIVE & taking_up.RESTART) == []
+    assert sorted(found - user.LIVE - user.RESTART - {user.PORT}) == []
+    assert sorted((user.LIVE | user.RESTART | {user.PORT}) - found) == []
+    assert sorted(user.LIVE & user.RESTART) == []
 
 
 def test_the_manual_says_which_settings_are_taken_up_without_a_restart() -> None:
@@ -46,7 +46,7 @@ def test_the_manual_says_which_settings_are_taken_up_without_a_restart() -> None
     section = manual.partition("### When a change takes effect")[2].partition("###")[0]
     port = section.index("| `gateway.port`")
     named = set(re.findall(r"`([a-z_.]+)`", section[:port]))
-    assert {key for key in keys(UserModel) if key in named or key.partition(".")[0] in named} == taking_up.LIVE
+    assert {key for key in keys(UserModel) if key in named or key.partition(".")[0] in named} == user.LIVE
 
 
 CHANGES = {
@@ -68,4 +68,4 @@ def test_which_changes_need_a_restart(text: str, tmp_path: Path) -> None:
     before = user.read(file)
     file.write_text(text)
     after = user.read(file)
-    assert taking_up.restart_needed(before, after) == CHANGES[text] == taking_up.restart_needed(after, before)
+    assert user.restart_needed(before, after) == CHANGES[text] == user.restart_needed(after, before)

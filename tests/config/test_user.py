@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from supervisor.config import user
-from supervisor.core.errors import ConfigError
-from supervisor.core.keep import DAY_S, Keep, Limit
-from supervisor.core.notify import Kind
-from supervisor.core.spec import Settings
+from supervisor.features.notify.rules import Kind
+from supervisor.features.retention.rules import DAY_S, Keep, Limit
+from supervisor.kernel.errors import ConfigError
+from supervisor.kernel.spec import Settings
 
 
 def write(tmp_path: Path, text: str) -> Path:

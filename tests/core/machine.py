@@ -12,12 +12,11 @@ from collections.abc import Iterable
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from supervisor.core import recovery
-from supervisor.core.asking import Question
-from supervisor.core.commands import Command, Start
-from supervisor.core.crew import Crew, Order
-from supervisor.core.decide import decide
-from supervisor.core.events import (
+from supervisor.kernel import retry
+from supervisor.kernel.crew import Crew, Order
+from supervisor.kernel.decide import decide
+from supervisor.kernel.decision import Command, Start
+from supervisor.kernel.events import (
     AdmissionChanged,
     CancelAsked,
     Event,
@@ -37,9 +36,10 @@ from supervisor.core.events import (
     TrafficChanged,
     TreeGone,
 )
-from supervisor.core.spec import TaskSpec
-from supervisor.core.states import FINAL, AttemptState, End, TaskClass, TaskState
-from supervisor.core.task import Task
+from supervisor.kernel.outage import Question
+from supervisor.kernel.spec import TaskSpec
+from supervisor.kernel.states import FINAL, AttemptState, End, TaskClass, TaskState
+from supervisor.kernel.task import Task
 from tests.core.playbook import Books
 
 ORDER = Order(ageing_s=600.0)
@@ -146,7 +146,7 @@ class CrewMachine(RuleBasedStateMachine):
     def an_attempt_goes_one_step_on(self, draw: int, end: End, late: bool, spent: bool) -> None:
         name = self.pick(draw, self.with_attempt())
         assert name is not None
-        self._step(name, end, skip_start=late, why=recovery.spent(self.wall_s + 500.0) if spent else "why")
+        self._step(name, end, skip_start=late, why=retry.spent(self.wall_s + 500.0) if spent else "why")
 
     def _step(self, name: str, end: End, *, skip_start: bool = False, why: str = "why") -> None:
         attempt = self.books.tasks[name].attempt

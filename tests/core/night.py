@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from supervisor.bench.queue.virtual import LAUNCH_S, SECURE_S, VirtualCrew
-from supervisor.core.commands import Collect, Command, Start, Stop
-from supervisor.core.crew import Crew, Order
-from supervisor.core.events import (
+from nightcrew.plugins.bench.queue.virtual import LAUNCH_S, SECURE_S, VirtualCrew
+from supervisor.kernel.crew import Crew, Order
+from supervisor.kernel.decision import Collect, Command, Start, Stop
+from supervisor.kernel.events import (
     AdmissionChanged,
     CancelAsked,
     Event,
@@ -29,8 +29,8 @@ from supervisor.core.events import (
     TrafficChanged,
     TreeGone,
 )
-from supervisor.core.states import FINAL, AttemptState, End, TaskClass
-from supervisor.core.task import Task
+from supervisor.kernel.states import FINAL, AttemptState, End, TaskClass
+from supervisor.kernel.task import Task
 from tests.core.playbook import Books
 
 HOUR_S, MINUTE_S = 3600.0, 60.0

@@ -18,8 +18,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from supervisor.core.candidates import Choice
-from supervisor.core.commands import (
+from supervisor.kernel.candidates import Choice
+from supervisor.kernel.crew import Crew
+from supervisor.kernel.decide import decide
+from supervisor.kernel.decision import (
     Begin,
     Choose,
     Collect,
@@ -37,13 +39,11 @@ from supervisor.core.commands import (
     Stop,
     TaskCommand,
 )
-from supervisor.core.crew import Crew
-from supervisor.core.decide import decide
-from supervisor.core.events import Event, Submitted
-from supervisor.core.night import NightState
-from supervisor.core.retry import Tally
-from supervisor.core.states import FINAL, TASK_TRANSITIONS, AttemptState, TaskState, attempt_after
-from supervisor.core.task import Attempt, PauseState, Task
+from supervisor.kernel.events import Event, Submitted
+from supervisor.kernel.night import NightState
+from supervisor.kernel.retry import Tally
+from supervisor.kernel.states import FINAL, TASK_TRANSITIONS, AttemptState, TaskState, attempt_after
+from supervisor.kernel.task import Attempt, PauseState, Task
 
 
 def task(task_id: str, order: int = 0, *, after: Iterable[str] = (), **facts: Any) -> Task:

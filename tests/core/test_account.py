@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from supervisor.core.account import Gpu, Life, Measured, Span, Tree, Used, closed, covered
+from supervisor.kernel.account import Gpu, Life, Measured, Span, Tree, Used, closed, covered
 
 TREE = Tree(processes=3, memory=300, cpu_s=2.0, agent_cpu_s=0.5)
 

@@ -8,21 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core.admission import (
-    ADMIT,
-    Conditions,
-    Decision,
-    Held,
-    Limits,
-    Pressure,
-    Traffic,
-    Verdict,
-    held,
-    of_start,
-    of_submission,
-)
-from supervisor.core.events import PressureChanged, SlotsChanged, TrafficChanged
-from supervisor.core.states import TaskClass
+from supervisor.kernel.admission import ADMIT, Conditions, Decision, Held, Limits, Pressure, Traffic, Verdict, held, of_start, of_submission
+from supervisor.kernel.events import PressureChanged, SlotsChanged, TrafficChanged
+from supervisor.kernel.states import TaskClass
 from tests.core.test_decide_traffic import at_work, offered
 
 BATCH, NORMAL, INTERACTIVE = TaskClass.BATCH, TaskClass.NORMAL, TaskClass.INTERACTIVE

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from supervisor.core.commands import LookForNote, Revive, SetState, Start
-from supervisor.core.crew import Crew
-from supervisor.core.decide import decide
-from supervisor.core.events import NoteAppeared, PauseAsked, ResumeAsked, RetryAsked, Secured, Started, TreeGone
-from supervisor.core.states import End, TaskState
+from supervisor.kernel.crew import Crew
+from supervisor.kernel.decide import decide
+from supervisor.kernel.decision import LookForNote, Revive, SetState, Start
+from supervisor.kernel.events import NoteAppeared, PauseAsked, ResumeAsked, RetryAsked, Secured, Started, TreeGone
+from supervisor.kernel.states import End, TaskState
 from tests.core.effort import steps
 from tests.core.playbook import Playbook, submitted, task
 

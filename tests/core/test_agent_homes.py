@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core.agent_homes import AHEAD_MAX_MS, LOGIN_MAX, LOGINS, directories, is_left_out, renewed
+from supervisor.sandbox.policy import AHEAD_MAX_MS, LOGIN_MAX, LOGINS, directories, is_left_out, renewed
 
 NOW = 1_800_000_000_000
 CLAUDE: dict[str, Any] = {

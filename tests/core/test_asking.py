@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.asking import Question
-from supervisor.core.commands import Collect, Finish, MarkRunning, Pause, Resume, SetState, Start, Stop
-from supervisor.core.events import PersonNeeded, ResumeAsked, Secured, Started, StoodStill, TreeGone
-from supervisor.core.states import End, TaskState, Until
+from supervisor.kernel.decision import Collect, Finish, MarkRunning, Pause, Resume, SetState, Start, Stop
+from supervisor.kernel.events import PersonNeeded, ResumeAsked, Secured, Started, StoodStill, TreeGone
+from supervisor.kernel.outage import Question
+from supervisor.kernel.states import End, TaskState, Until
 from tests.core.playbook import After, Playbook, submitted, task
 
 ASKS = Question("Bash: rm -rf build", 0, 3)

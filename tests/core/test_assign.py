@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core.assign import Given, Rule, Task, assign
-from supervisor.core.states import TaskClass
+from supervisor.kernel.kind import Given, Rule, Task, assign
+from supervisor.kernel.states import TaskClass
 
 NORMAL, BATCH = TaskClass.NORMAL, TaskClass.BATCH
 RULES = (

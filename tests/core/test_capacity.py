@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core.capacity import (
+from supervisor.kernel.capacity import (
     AGENT,
     COMMAND,
     KNOWN,

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from supervisor.core import conducting
-from supervisor.core.conducting import Parent
-from supervisor.core.errors import BudgetSpent, Refused
-from supervisor.core.events import CancelAsked, Event, Secured, Started, Submitted, TreeGone
-from supervisor.core.spec import TaskSpec
-from supervisor.core.states import End, TaskClass, TaskState
+from supervisor.kernel import child_tasks
+from supervisor.kernel.child_tasks import Parent
+from supervisor.kernel.errors import BudgetSpent, Refused
+from supervisor.kernel.events import CancelAsked, Event, Secured, Started, Submitted, TreeGone
+from supervisor.kernel.spec import TaskSpec
+from supervisor.kernel.states import End, TaskClass, TaskState
 from tests.core.playbook import After, Playbook, task
 from tests.core.test_decide import running
 
@@ -25,7 +25,7 @@ def parent(tier: int = 1, *, takes_prompt: bool = False, added: int = 0, given: 
 
 
 def child(of: Parent, **asked: Any) -> TaskSpec:
-    return conducting.child(of, replace(ASKED, **asked), asked.keys())
+    return child_tasks.child(of, replace(ASKED, **asked), asked.keys())
 
 
 WIDER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -113,11 +113,11 @@ def test_dollars_are_taken_out_of_the_parents() -> None:
 def test_what_only_its_kind_says_gives_way_to_its_parents_own_limits() -> None:
     usual: dict[str, Any] = {"cost_max": 20.0, "timeout_s": 100.0, "assumed": ("cost_max", "timeout_s")}
     asked = replace(ASKED, **usual)
-    free = conducting.child(parent(), asked, ())
+    free = child_tasks.child(parent(), asked, ())
     assert (free.cost_max, free.timeout_s, free.assumed) == (20.0, 100.0, ("cost_max", "timeout_s"))
-    bound = conducting.child(parent(cost_max=200.0, timeout_s=60.0), asked, ())
+    bound = child_tasks.child(parent(cost_max=200.0, timeout_s=60.0), asked, ())
     assert (bound.cost_max, bound.timeout_s, bound.assumed) == (20.0, 60.0, ()), "also where both are the same: a person said it"
-    assert conducting.child(parent(cost_max=1.0), asked, ()).cost_max == 0.1
+    assert child_tasks.child(parent(cost_max=1.0), asked, ()).cost_max == 0.1
 
 
 # The crew --------------------------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor.core.conversations import How, Origin, Where, is_limited, told
+from supervisor.kernel.conversations import How, Origin, Where, is_limited, told
 
 OLD = Origin(How.RESUME, "s", "run/a", 2, "c0ffee")
 HERE = Where("/w", "nightcrew/run/a/work", moved=False)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.commands import Collect, Finish, MarkRunning, Pause, Resume, Revive, SetState, Start, Stop
-from supervisor.core.crew import Crew
-from supervisor.core.decide import TIMEOUT_BACKSTOP_S, decide
-from supervisor.core.events import (
+from supervisor.kernel.crew import Crew
+from supervisor.kernel.decide import TIMEOUT_BACKSTOP_S, decide
+from supervisor.kernel.decision import Collect, Finish, MarkRunning, Pause, Resume, Revive, SetState, Start, Stop
+from supervisor.kernel.events import (
     AdmissionChanged,
     CancelAsked,
     LimitPassed,
@@ -23,10 +23,10 @@ from supervisor.core.events import (
     Submitted,
     TreeGone,
 )
-from supervisor.core.retry import RESTARTS_MAX, Tally
-from supervisor.core.scheduler import wakes_at
-from supervisor.core.states import AttemptState, End, TaskClass, TaskState, Until
-from supervisor.core.task import Attempt
+from supervisor.kernel.retry import RESTARTS_MAX, Tally
+from supervisor.kernel.schedule import wakes_at
+from supervisor.kernel.states import AttemptState, End, TaskClass, TaskState, Until
+from supervisor.kernel.task import Attempt
 from tests.core.playbook import After, Playbook, submitted, task
 
 READY, WAITING, DONE, FAILED = TaskState.READY, TaskState.WAITING, TaskState.DONE, TaskState.FAILED

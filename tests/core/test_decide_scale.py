@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor.core.crew import Crew
-from supervisor.core.decide import decide
-from supervisor.core.events import (
+from supervisor.kernel.crew import Crew
+from supervisor.kernel.decide import decide
+from supervisor.kernel.events import (
     AdmissionChanged,
     CancelAsked,
     Event,
@@ -20,10 +20,10 @@ from supervisor.core.events import (
     TrafficChanged,
     TreeGone,
 )
-from supervisor.core.night import Night, NightSpent, NightTerms
-from supervisor.core.scheduler import held_tasks, wakes_at
-from supervisor.core.states import End, TaskState
-from supervisor.core.task import Task
+from supervisor.kernel.night import Night, NightSpent, NightTerms
+from supervisor.kernel.schedule import held_tasks, wakes_at
+from supervisor.kernel.states import End, TaskState
+from supervisor.kernel.task import Task
 from tests.core.effort import Effort, effort, steps
 from tests.core.playbook import task
 

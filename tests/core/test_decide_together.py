@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from supervisor.core.commands import Begin, Collect, Finish, MarkRunning, SetState, Start, Stop
-from supervisor.core.decide import TIMEOUT_BACKSTOP_S, TOGETHER_MAX_S
-from supervisor.core.events import Secured, Started, TreeGone
-from supervisor.core.states import End, TaskState
+from supervisor.kernel.decide import TIMEOUT_BACKSTOP_S, TOGETHER_MAX_S
+from supervisor.kernel.decision import Begin, Collect, Finish, MarkRunning, SetState, Start, Stop
+from supervisor.kernel.events import Secured, Started, TreeGone
+from supervisor.kernel.states import End, TaskState
 from tests.core.playbook import After, Playbook, submitted, task
 
 READY = TaskState.READY

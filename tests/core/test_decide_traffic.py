@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.admission import HOLDS_FROM_S, Decision, Limits, Pressure, Traffic, Verdict, held
-from supervisor.core.commands import Collect, Finish, SetState, Start
-from supervisor.core.crew import Crew
-from supervisor.core.events import Secured, TrafficChanged, TreeGone
-from supervisor.core.scheduler import held_tasks
-from supervisor.core.states import End, TaskClass, TaskState
+from supervisor.kernel.admission import HOLDS_FROM_S, Decision, Limits, Pressure, Traffic, Verdict, held
+from supervisor.kernel.crew import Crew
+from supervisor.kernel.decision import Collect, Finish, SetState, Start
+from supervisor.kernel.events import Secured, TrafficChanged, TreeGone
+from supervisor.kernel.schedule import held_tasks
+from supervisor.kernel.states import End, TaskClass, TaskState
 from tests.core.playbook import After, Playbook, submitted, task
 
 BATCH, NORMAL, INTERACTIVE = TaskClass.BATCH, TaskClass.NORMAL, TaskClass.INTERACTIVE

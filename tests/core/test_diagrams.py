@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.states import ATTEMPT_TRANSITIONS, TASK_TRANSITIONS
+from supervisor.kernel.states import ATTEMPT_TRANSITIONS, TASK_TRANSITIONS
 from tools import diagrams
 
 

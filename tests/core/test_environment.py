@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core.environment import ALLOWED, allowed, for_agent
+from supervisor.kernel.kind import ALLOWED, allowed, for_agent
 
 POISON = """
     LD_PRELOAD LD_LIBRARY_PATH LD_AUDIT PYTHONPATH PYTHONSTARTUP PYTHONHOME VIRTUAL_ENV NODE_OPTIONS RUBYOPT PERL5OPT BASH_ENV ENV IFS

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core import errors
-from supervisor.core.errors import NightcrewError, Refused, StaleEpoch, from_wire, last_line, one_line
+from supervisor.kernel import errors
+from supervisor.kernel.errors import NightcrewError, Refused, StaleEpoch, from_wire, last_line, one_line
 
 TREE = [item for item in vars(errors).values() if isinstance(item, type) and issubclass(item, NightcrewError)]
 

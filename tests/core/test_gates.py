@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor.core import gates
-from supervisor.core.conversations import How, Origin, Where, told
-from supervisor.core.gates import SAID_MAX, Missed
-from supervisor.core.records import GateExit, parse_exit
-from supervisor.core.states import End
+from supervisor.kernel import retry
+from supervisor.kernel.conversations import How, Origin, Where, told
+from supervisor.kernel.records import GateExit, parse_exit
+from supervisor.kernel.retry import SAID_MAX, Missed
+from supervisor.kernel.states import End
 
 GOOD = GateExit(0, None, "exit")
 
@@ -25,18 +25,18 @@ GOOD = GateExit(0, None, "exit")
     ],
 )
 def test_a_gate_that_was_not_passed_is_a_failure_with_its_reason(gate: GateExit | None, cause: str) -> None:
-    assert gates.judge(True, gate, End.DONE, "") == (End.FAILED, cause)
-    assert gates.judge(True, gate, End.FAILED, "exit code 1") == (End.FAILED, "exit code 1"), "its own failure is what counts"
+    assert retry.judge_gate(True, gate, End.DONE, "") == (End.FAILED, cause)
+    assert retry.judge_gate(True, gate, End.FAILED, "exit code 1") == (End.FAILED, "exit code 1"), "its own failure is what counts"
 
 
 def test_a_gate_that_was_passed_changes_nothing_and_neither_does_none() -> None:
-    assert gates.judge(True, GOOD, End.DONE, "") == (End.DONE, "")
-    assert gates.judge(False, None, End.DONE, "") == (End.DONE, "")
+    assert retry.judge_gate(True, GOOD, End.DONE, "") == (End.DONE, "")
+    assert retry.judge_gate(False, None, End.DONE, "") == (End.DONE, "")
 
 
 def test_what_it_said_is_kept_as_text_for_people() -> None:
     said = b"x" * SAID_MAX + b"\n\x1b[31mred\x1b[0m\t\xff\x00 end\r\n\n"
-    kept = gates.shape(GateExit(1, None, "exit", duration_s=1.23456), said)
+    kept = retry.shape(GateExit(1, None, "exit", duration_s=1.23456), said)
     assert kept["said"].endswith("x\n[31mred[0m\t\ufffd end") and len(kept["said"]) <= SAID_MAX
     assert {**kept, "said": ""} == {
         "passed": False,
@@ -45,22 +45,22 @@ def test_what_it_said_is_kept_as_text_for_people() -> None:
         "duration_s": 1.235,
         "said": "",
     }
-    assert gates.shape(GOOD, b"")["passed"]
+    assert retry.shape(GOOD, b"")["passed"]
 
 
 def test_only_a_gate_that_was_missed_is_told() -> None:
-    shape = gates.shape(GateExit(1, None, "exit"), b"3 tests fail\n")
+    shape = retry.shape(GateExit(1, None, "exit"), b"3 tests fail\n")
     assert Missed.of({"gate": shape, "tip": "c0ffee"}) == Missed("exit code 1", "3 tests fail", "c0ffee")
-    assert Missed.of({"gate": gates.shape(GOOD, b"")}) is None is Missed.of({"gate": None})
+    assert Missed.of({"gate": retry.shape(GOOD, b"")}) is None is Missed.of({"gate": None})
     assert Missed.of({}) is None, "of an older version"
 
 
 def test_the_next_attempt_is_told_what_it_missed_and_where_the_work_is() -> None:
     missed = Missed("exit code 1", "3 tests fail", "c0ffee")
-    text = gates.told(missed, "make test", here=True)
+    text = retry.told(missed, "make test", here=True)
     assert "(exit code 1); that work is in this worktree" in text and "\n\nmake test\n\n" in text and "3 tests fail" in text
-    assert "has none of that work" in gates.told(missed, "make test", here=False)
-    assert "It printed nothing." in gates.told(Missed("exit code 1", "", ""), "make test", here=False)
+    assert "has none of that work" in retry.told(missed, "make test", here=False)
+    assert "It printed nothing." in retry.told(Missed("exit code 1", "", ""), "make test", here=False)
     origin = Origin(How.RESUME, "s", "run/a", 1, "c0ffee")
     again = told(origin, Where("/w", "b", moved=True), "the first prompt", own=True, missed=text)
     assert again.startswith(text) and "You are now in /w" in again

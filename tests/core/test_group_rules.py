@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from supervisor.core import group_rules
-from supervisor.core.candidates import Choice, Decider
-from supervisor.core.commands import Choose, Compare, Start
-from supervisor.core.crew import Crew
-from supervisor.core.decide import decide
-from supervisor.core.events import CancelAsked, Chosen, NightBegan, PauseAsked, RetryAsked, Secured, Started, Submitted, TreeGone
-from supervisor.core.night import Night, NightTerms
-from supervisor.core.states import End, TaskState
-from supervisor.core.task import Task
+from supervisor.kernel import decision
+from supervisor.kernel.candidates import Choice, Decider
+from supervisor.kernel.crew import Crew
+from supervisor.kernel.decide import decide
+from supervisor.kernel.decision import Choose, Compare, Start
+from supervisor.kernel.events import CancelAsked, Chosen, NightBegan, PauseAsked, RetryAsked, Secured, Started, Submitted, TreeGone
+from supervisor.kernel.night import Night, NightTerms
+from supervisor.kernel.states import End, TaskState
+from supervisor.kernel.task import Task
 from tests.core.effort import steps
 from tests.core.playbook import After, Playbook, task
 
@@ -75,15 +75,15 @@ def test_what_comes_after_a_group_waits_for_the_choice_and_begins_once() -> None
 def test_a_person_is_asked_from_the_last_end_to_the_choice() -> None:
     made, asked = book(), list[list[str]]()
     for name in ("g-1", "g-2", "j-1", "j-2"):
-        asked.append(group_rules.to_choose(made.crew))
+        asked.append(decision.to_choose(made.crew))
         ends(made, name)
-    asked.append(group_rules.to_choose(made.crew))
+    asked.append(decision.to_choose(made.crew))
     made.happens(Chosen(chosen("g-2")))
-    assert [*asked, group_rules.to_choose(made.crew)] == [[], [], [], [], ["g"], []]
+    assert [*asked, decision.to_choose(made.crew)] == [[], [], [], [], ["g"], []]
     by_gate = book("gate")
     for name in ("g-1", "g-2", "j-1", "j-2"):
         ends(by_gate, name)
-    assert group_rules.to_choose(by_gate.crew) == [], "the ranking chooses"
+    assert decision.to_choose(by_gate.crew) == [], "the ranking chooses"
 
 
 def test_a_group_never_starts_and_nobody_holds_it_back() -> None:

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.kinds import kinds
-from supervisor.core import kind
-from supervisor.core.conversations import How, Origin
-from supervisor.core.kind import ARGUMENT_MAX, Kind, Place, version
-from supervisor.core.spec import TaskSpec
+from supervisor.kernel import kind
+from supervisor.kernel.conversations import How, Origin
+from supervisor.kernel.kind import ARGUMENT_MAX, Kind, Place, version
+from supervisor.kernel.spec import TaskSpec
 
 PLACE = Place("/run/prompt.md", "/run/inbox", "/run/out", "4be0643f-1d98-573b-97cd-ca98a65347dd", sandboxed=True, variables={})
 OURS = Kind(

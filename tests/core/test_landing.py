@@ -11,7 +11,7 @@ from typing import assert_never
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from supervisor.core.landing import (
+from supervisor.features.landing.rules import (  # fmt: skip
     ASKED,
     ENTRY_NEXT,
     RESTAGES,
@@ -44,8 +44,8 @@ from supervisor.core.landing import (
     Train,
     TrainState,
     Tried,
-)  # fmt: skip
-from supervisor.core.train_rules import after, todo
+)
+from supervisor.features.landing.train_rules import after, todo
 from tests.rounds import examples
 
 GATE = "make test"

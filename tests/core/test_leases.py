@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from supervisor.core import leases
-from supervisor.core.leases import Beside, Lease, Mode, Wanted, blocks
+from memory import leases
+from memory.leases import Beside, Lease, Mode, Wanted, blocks
 
 
 def lease(glob: str, task: str, mode: Mode = Mode.EXCLUSIVE, fence: int = 1) -> Lease:

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core import limits
-from supervisor.core.limits import By, Held, Limits, Means, Used
-from supervisor.core.snapshots import SnapshotSpec
-from supervisor.core.spec import Settings, TaskSpec
+from supervisor.features.snapshots.rules import SnapshotSpec
+from supervisor.kernel import limits
+from supervisor.kernel.limits import By, Held, Limits, Means, Used
+from supervisor.kernel.spec import Settings, TaskSpec
 
 ALL = frozenset({"AS", "CPU", "FSIZE", "NOFILE", "NPROC"})
 FULL = Limits(memory_max=2**30, processes_max=50, cpu_max=60.5, disk_max=2**31, file_max=2**20, open_files=64)
@@ -93,8 +93,8 @@ def test_a_task_says_its_own_and_the_settings_the_rest() -> None:
     task = TaskSpec("a", "a", "shell", ("true",), memory_max=1, processes_max=2, cpu_max=3.0, disk_max=4)
     settings = Settings(memory_max=9, file_max=5, open_files=6)
     snapshot = SnapshotSpec("deps", memory_max=7, processes_max=8)
-    assert limits.of(settings, task) == limits.of(settings, task, snapshot) == Limits(1, 2, 3.0, 4, 5, 6)
-    assert limits.of(settings, TaskSpec("a", "a", "shell", ("true",)), snapshot) == Limits(7, 8, 0.0, 0, 5, 6)
+    assert limits.limits_of(settings, task) == limits.limits_of(settings, task, snapshot) == Limits(1, 2, 3.0, 4, 5, 6)
+    assert limits.limits_of(settings, TaskSpec("a", "a", "shell", ("true",)), snapshot) == Limits(7, 8, 0.0, 0, 5, 6)
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core.audit_events import trace_id
-from supervisor.core.errors import NotFound
-from supervisor.core.log_lines import Level, level_of, line
+from supervisor.features.audit.rules import trace_id
+from supervisor.kernel.audit import Level, level_of, line
+from supervisor.kernel.errors import NotFound
 
 HOSTILE = st.text() | st.sampled_from(["\x1b]0;x\x07", "a\nb\r", "\ud800\u202e", '}"}{'])
 

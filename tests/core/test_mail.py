@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core import mail
-from supervisor.core.gateway.bucket import Bucket
-from supervisor.core.mail import TERMS, Mail, MailTerms, MailType, Priority
+from memory import mail
+from memory.mail import TERMS, Mail, MailTerms, MailType, Priority
+from supervisor.gateway.admission.bucket import Bucket
 
 
 def test_ids_sort_by_their_moment_and_are_plain_names() -> None:

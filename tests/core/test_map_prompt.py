@@ -6,25 +6,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core.errors import UsageError
-from supervisor.core.gateway.settings import Limits
-from supervisor.core.gateway.types import Usage
-from supervisor.core.map_forecast import Seen, forecast
-from supervisor.core.map_groups import prompt, read
-from supervisor.core.map_prompt import (
+from supervisor.features.map.prompts import (
     NoJson,
     PromptTerms,
+    Seen,
     answers,
     asked_again,
     check_fields,
     fields,
     for_agent,
+    forecast,
     instruction,
     json_of,
     render,
     shards,
     where_to_answer,
 )
+from supervisor.features.map.rules import prompt, read
+from supervisor.gateway.admission.types import Limits, Usage
+from supervisor.kernel.errors import UsageError
 
 
 def test_a_template_is_filled_once_and_shows_json() -> None:

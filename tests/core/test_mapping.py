@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core import mapping
-from supervisor.core.mapping import DEATHS_MAX, SHARD_BYTES, SHARD_S, SILENT_S, STOPPED_S, WAIT_S, Board, Key, Lease, Outcome, Spent
+from supervisor.features.map import rules as map_rules
+from supervisor.features.map.rules import DEATHS_MAX, SHARD_BYTES, SHARD_S, SILENT_S, STOPPED_S, WAIT_S, Board, Key, Lease, Outcome, Spent
 
 A, B, C = ("run/w1", 1), ("run/w2", 1), ("run/w3", 1)
 
@@ -42,8 +42,8 @@ def work(it: Board, key: Key, each_s: float, around_s: float = 0.0, now: float =
 def test_shards_grow_to_the_time_that_one_should_take_and_no_faster_than_is_proven() -> None:
     it = board(100_000)
     sizes = [work(it, A, each_s=0.01) for _ in range(6)]
-    assert sizes[0] == mapping.FIRST
-    assert all(after <= mapping.GROWTH * before for before, after in itertools.pairwise(sizes))
+    assert sizes[0] == map_rules.FIRST
+    assert all(after <= map_rules.GROWTH * before for before, after in itertools.pairwise(sizes))
     assert sizes[-1] == SHARD_S / 0.01
 
 
@@ -51,7 +51,7 @@ def test_a_shard_is_longer_where_much_surrounds_it() -> None:
     it = board(100_000)
     for _ in range(20):
         last = work(it, A, each_s=0.01, around_s=0.3)
-    assert last * 0.01 == pytest.approx(0.3 / mapping.OVERHEAD_MAX, rel=0.2)
+    assert last * 0.01 == pytest.approx(0.3 / map_rules.OVERHEAD_MAX, rel=0.2)
 
 
 def test_large_files_make_shards_of_fewer_items() -> None:
@@ -178,7 +178,7 @@ def test_one_that_is_needed_no_more_may_leave() -> None:
 
 
 def test_the_same_line_twice_is_two_items() -> None:
-    assert list(mapping.occurrences([(b"a", "1"), (b"a", "1"), (b"a", "2")])) == [0, 1, 0]
+    assert list(map_rules.occurrences([(b"a", "1"), (b"a", "1"), (b"a", "2")])) == [0, 1, 0]
 
 
 def test_sizes_of_nothing() -> None:

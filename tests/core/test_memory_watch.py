@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from supervisor.core.memory_watch import KEPT, Bounds, Step, Watched, look
+from supervisor.kernel.limits import KEPT, Bounds, Step, Watched, look
 
 MIB = 2**20
 BOUNDS = Bounds(limit=1000 * MIB, warn=0.8, restart=0.95)

@@ -6,12 +6,10 @@ import json
 
 import pytest
 
-from supervisor.core.account import Measured
-from supervisor.core.metrics import catalog, counts, folding
-from supervisor.core.metrics.catalog import MetricType
-from supervisor.core.metrics.counts import Counts
-from supervisor.core.metrics.folding import Entry
-from supervisor.core.states import TaskState
+from supervisor.features.metrics import catalog
+from supervisor.features.metrics.catalog import Counts, Entry, MetricType
+from supervisor.kernel.account import Measured
+from supervisor.kernel.states import TaskState
 
 
 def values(found: Counts, metric: catalog.Metric) -> dict[tuple[str, ...], float]:
@@ -69,39 +67,40 @@ def test_no_label_grows_without_bound() -> None:
     family = values(found, catalog.COST)
     assert sum(family.values()) == 500
     assert (
-        len({agent for agent, _ in family}) == counts.MOST["agent"] + 1 and len({model for _, model in family}) == counts.MOST["model"] + 1
+        len({agent for agent, _ in family}) == catalog.MOST["agent"] + 1
+        and len({model for _, model in family}) == catalog.MOST["model"] + 1
     )
-    for agent in range(counts.MOST["agent"]):
-        for model in range(counts.MOST["model"]):
+    for agent in range(catalog.MOST["agent"]):
+        for model in range(catalog.MOST["model"]):
             found.add(catalog.COST, f"a{agent}", f"m{model}")
-    assert len(values(found, catalog.COST)) <= counts.SERIES_MAX + 1 and sum(values(found, catalog.COST).values()) == 5500
+    assert len(values(found, catalog.COST)) <= catalog.SERIES_MAX + 1 and sum(values(found, catalog.COST).values()) == 5500
     again = Counts.from_json(found.to_json())
     again.add(catalog.COST, "new", "m1")
     assert ("new", "m1") not in values(again, catalog.COST), "who is apart was decided once"
 
 
 def test_a_label_is_printable_and_short() -> None:
-    assert counts.tidy('x"\n\x1b[31m\ud800') == 'x"��[31m�'
-    assert counts.tidy("") == "none" and len(counts.tidy("x" * 1000)) == counts.LABEL_MAX
-    assert counts.agent_name("1121-k3f9/lint") == "lint" and counts.agent_name("lint") == "lint"
+    assert catalog.tidy('x"\n\x1b[31m\ud800') == 'x"��[31m�'
+    assert catalog.tidy("") == "none" and len(catalog.tidy("x" * 1000)) == catalog.LABEL_MAX
+    assert catalog.agent_name("1121-k3f9/lint") == "lint" and catalog.agent_name("lint") == "lint"
 
 
 def test_what_an_attempt_takes_is_counted_once_while_it_lives_and_at_its_end() -> None:
     found = Counts()
-    folding.living(found, "r/a", 1, Measured(cpu_s=10.0, agent_cpu_s=4.0))
-    folding.living(found, "r/a", 1, Measured(cpu_s=9.0, agent_cpu_s=4.0))
-    folding.living(found, "r/b", 1, Measured())
-    folding.living(found, "r/c", 1, Measured(cpu_s=1.0))
+    catalog.living(found, "r/a", 1, Measured(cpu_s=10.0, agent_cpu_s=4.0))
+    catalog.living(found, "r/a", 1, Measured(cpu_s=9.0, agent_cpu_s=4.0))
+    catalog.living(found, "r/b", 1, Measured())
+    catalog.living(found, "r/c", 1, Measured(cpu_s=1.0))
     assert values(found, catalog.CPU) == {("a",): 10.0, ("c",): 1.0} and values(found, catalog.TOOL_CPU) == {("a",): 6.0}
     account = {"cpu_s": 12.0, "tool_cpu_s": 12.0, "human_s": 30.0, "slot_queue_s": 2.0, "wall_s": 100.0}
-    folding.entry(found, Entry("end done", "r/a", 1, {"task": "done"}, account))
-    folding.entry(found, Entry("end lost", "r/b", 1, {"task": "ready"}, {"cpu_s": None, "human_s": None}))
+    catalog.entry(found, Entry("end done", "r/a", 1, {"task": "done"}, account))
+    catalog.entry(found, Entry("end lost", "r/b", 1, {"task": "ready"}, {"cpu_s": None, "human_s": None}))
     assert values(found, catalog.CPU)[("a",)] == 12.0 and values(found, catalog.TOOL_CPU)[("a",)] == 12.0
     assert values(found, catalog.HUMAN_WAIT) == {("a",): 30.0}
     assert values(found, catalog.ATTEMPTS_ENDED) == {("done",): 1.0, ("lost",): 1.0}
     assert values(found, catalog.TASKS_ENDED) == {("done",): 1.0}, "the lost one runs again"
     assert sum(found.spreads[catalog.SLOT_WAIT.name][()].buckets) == 1 and found.spreads[catalog.ATTEMPT_SECONDS.name][()].total == 100.0
-    folding.living(found, "r/a", 2, Measured(cpu_s=1.0))
+    catalog.living(found, "r/a", 2, Measured(cpu_s=1.0))
     assert values(found, catalog.CPU)[("a",)] == 13.0, "its next attempt begins at nothing"
     found.forget(["r/a:2"])
     assert set(found.seen) == {"r/a:2"}
@@ -117,10 +116,10 @@ def test_each_event_of_the_journal_that_counts() -> None:
         ("wait given up", "r/a"),
         ("mail sent", "r/a"),
     ):
-        folding.entry(found, Entry(event, task, 1, {}))
-    folding.entry(found, Entry("night refused", "", 0, {}))
+        catalog.entry(found, Entry(event, task, 1, {}))
+    catalog.entry(found, Entry("night refused", "", 0, {}))
     for night in ({"done": 2}, {"done": 1, "failed": 1}, {"expired": 1}, {}):
-        folding.entry(found, Entry("night ended", "", 0, {}, night=night))
+        catalog.entry(found, Entry("night ended", "", 0, {}, night=night))
     assert values(found, catalog.ATTEMPTS_STARTED) == {(): 1.0} and values(found, catalog.TASKS_ENDED) == {(TaskState.SKIPPED,): 1.0}
     assert values(found, catalog.DEADLOCKS) == {("refused",): 1.0, ("given_up",): 1.0}
     assert values(found, catalog.NIGHTS) == {("refused",): 1.0, ("done",): 1.0, ("partly",): 1.0, ("failed",): 1.0}

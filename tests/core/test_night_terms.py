@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.commands import Collect, Command, Finish, MarkRunning, MoveNight, SetState, Start, Stop
-from supervisor.core.events import (
+from supervisor.kernel.decision import Collect, Command, Finish, MarkRunning, MoveNight, SetState, Start, Stop
+from supervisor.kernel.events import (
     CancelAsked,
     EmergencyChanged,
     Event,
@@ -24,10 +24,10 @@ from supervisor.core.events import (
     Submitted,
     TreeGone,
 )
-from supervisor.core.night import CAP_REACHED, Night, NightSpent, NightState, NightTerms, OnCap
-from supervisor.core.night_rules import CAP_STOPPED, NIGHT_ENDED
-from supervisor.core.states import End, TaskClass, TaskState
-from supervisor.core.task import Task
+from supervisor.kernel.night import CAP_REACHED, Night, NightSpent, NightState, NightTerms, OnCap
+from supervisor.kernel.night_rules import CAP_STOPPED, NIGHT_ENDED
+from supervisor.kernel.states import End, TaskClass, TaskState
+from supervisor.kernel.task import Task
 from tests.core.playbook import After, Playbook, task
 
 UNTIL, RUN = 10_000.0, "1122-aaaa"

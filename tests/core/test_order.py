@@ -10,13 +10,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core.commands import SetState, Start
-from supervisor.core.crew import Crew, Order
-from supervisor.core.decide import decide
-from supervisor.core.events import AdmissionChanged, BatchTimeChanged, CancelAsked, RetryAsked, Secured, Submitted, TrafficChanged, TreeGone
-from supervisor.core.scheduler import AGED_EVERY
-from supervisor.core.states import BatchTime, End, TaskClass, TaskState
-from supervisor.core.task import NEAR_S, Task, urgent_from
+from supervisor.kernel.crew import Crew, Order
+from supervisor.kernel.decide import decide
+from supervisor.kernel.decision import SetState, Start
+from supervisor.kernel.events import (
+    AdmissionChanged,
+    BatchTimeChanged,
+    CancelAsked,
+    RetryAsked,
+    Secured,
+    Submitted,
+    TrafficChanged,
+    TreeGone,
+)
+from supervisor.kernel.schedule import AGED_EVERY
+from supervisor.kernel.states import BatchTime, End, TaskClass, TaskState
+from supervisor.kernel.task import NEAR_S, Task, urgent_from
 from tests.core.playbook import Playbook, submitted, task
 
 HOUR = 3600.0

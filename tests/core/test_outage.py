@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.commands import Command, Finish, Start
-from supervisor.core.crew import Crew
-from supervisor.core.decide import decide
-from supervisor.core.events import (
+from supervisor.kernel.crew import Crew
+from supervisor.kernel.decide import decide
+from supervisor.kernel.decision import Command, Finish, Start
+from supervisor.kernel.events import (
     CancelAsked,
     EmergencyChanged,
     Event,
@@ -22,10 +22,10 @@ from supervisor.core.events import (
     TrafficChanged,
     TreeGone,
 )
-from supervisor.core.night import Night, NightSpent, NightTerms
-from supervisor.core.outage import PROBE_FIRST_S, PROBE_OK_S, PROBES_FREE, WITHIN_S
-from supervisor.core.recovery import REBOOTED
-from supervisor.core.states import FINAL, End, TaskState
+from supervisor.kernel.night import Night, NightSpent, NightTerms
+from supervisor.kernel.outage import PROBE_FIRST_S, PROBE_OK_S, PROBES_FREE, WITHIN_S
+from supervisor.kernel.retry import REBOOTED
+from supervisor.kernel.states import FINAL, End, TaskState
 from tests.core.playbook import task
 
 FAILED = "exit code 127"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from supervisor.core.path_globs import covers, names_files, normalised, overlap
+from supervisor.kernel.path_globs import covers, names_files, normalised, overlap
 from tests.core.effort import steps
 from tests.rounds import examples
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor.core.commands import Start
-from supervisor.core.crew import Crew
-from supervisor.core.decide import decide
-from supervisor.core.events import CancelAsked, Event, LeasesChanged, PauseAsked, ResumeAsked, Secured, Started, Submitted, TreeGone
-from supervisor.core.states import End, TaskClass, TaskState
-from supervisor.core.task import Task
+from supervisor.kernel.crew import Crew
+from supervisor.kernel.decide import decide
+from supervisor.kernel.decision import Start
+from supervisor.kernel.events import CancelAsked, Event, LeasesChanged, PauseAsked, ResumeAsked, Secured, Started, Submitted, TreeGone
+from supervisor.kernel.states import End, TaskClass, TaskState
+from supervisor.kernel.task import Task
 from tests.core.effort import effort
 from tests.core.playbook import task
 

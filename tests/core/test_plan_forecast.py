@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from supervisor.core.capacity import KNOWN
-from supervisor.core.plan_forecast import Expected, Span, forecast, measured, misfit
+from supervisor.kernel.capacity import KNOWN
+from supervisor.kernel.forecast import Expected, Span, forecast, measured, misfit
 from tests.rounds import examples
 
 SECONDS = st.floats(0.1, 1e4)

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.crew import Crew
-from supervisor.core.plan_waits import PlanWaits
-from supervisor.core.states import AttemptState, TaskState
-from supervisor.core.task import Attempt, Task, area
-from supervisor.core.wait_graph import PERSON, WaitKind
+from supervisor.kernel.crew import Crew
+from supervisor.kernel.schedule import PlanWaits
+from supervisor.kernel.states import AttemptState, TaskState
+from supervisor.kernel.task import Attempt, Task, area
+from supervisor.kernel.wait_graph import PERSON, WaitKind
 
 
 def crew(**states: TaskState) -> Crew:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core.ports import BLOCKS, FIRST, SIZE, block, variables
+from supervisor.kernel.names import BLOCKS, FIRST, SIZE, block, variables
 
 starts = st.integers(0, BLOCKS - 1).map(lambda number: FIRST + SIZE * number)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from supervisor.core.commands import Begin, Collect, Finish, MarkRunning, Pause, Resume, SetState, Start, Stop
-from supervisor.core.events import (
+from supervisor.kernel.decision import Begin, Collect, Finish, MarkRunning, Pause, Resume, SetState, Start, Stop
+from supervisor.kernel.events import (
     AdmissionChanged,
     CancelAsked,
     ParkAsked,
@@ -17,9 +17,8 @@ from supervisor.core.events import (
     TrafficChanged,
     TreeGone,
 )
-from supervisor.core.recovery import PARKED
-from supervisor.core.retry import NEW
-from supervisor.core.states import End, TaskClass, TaskState, Until
+from supervisor.kernel.retry import NEW, PARKED
+from supervisor.kernel.states import End, TaskClass, TaskState, Until
 from tests.core.playbook import After, Playbook, submitted, task
 
 READY, WAITING, PAUSED, DONE = TaskState.READY, TaskState.WAITING, TaskState.PAUSED, TaskState.DONE

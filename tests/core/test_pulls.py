@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core import pull_body, pull_remarks, pull_requests, remotes
-from supervisor.core.errors import Refused, ToolFailed, UsageError
-from supervisor.core.forges import PAGE, Forge, Found, GitHub, GitLab, newest
-from supervisor.core.pull_body import BEGIN, END, Facts
-from supervisor.core.pull_remarks import LINES_MAX, REMARKS_MAX, TEXT_MAX, Remark
-from supervisor.core.pull_requests import Lease, PullRequest, State, Tool
+from supervisor.features.pull_requests import remarks as pull_requests_remarks
+from supervisor.features.pull_requests import rules as pull_requests_rules
+from supervisor.features.pull_requests.forge_requests import PAGE, Forge, Found, GitHub, GitLab, newest
+from supervisor.features.pull_requests.remarks import BEGIN, END, PULL_REMARKS_LINES_MAX, PULL_REMARKS_TEXT_MAX, REMARKS_MAX, Facts, Remark
+from supervisor.features.pull_requests.rules import Lease, PullRequest, State, Tool
+from supervisor.kernel import remotes
+from supervisor.kernel.errors import Refused, ToolFailed, UsageError
 
 ONE, TWO, THREE = "1" * 40, "2" * 40, "3" * 40
 KNOWN = PullRequest(1, "r/t", "p", "https://h/o/r", "b", "main", "", "", Tool.GH, 0, "", State.NONE, True, 0, 0.0)
@@ -29,63 +30,67 @@ FACTS = Facts("r/t", "Do it.", "Did it.", ONE, (), "make test: passed", True, ("
     ],
 )  # fmt: skip
 def test_what_we_pushed_may_be_moved(known: PullRequest | None, there: str, lease: Lease | None) -> None:
-    assert pull_requests.lease(known, "b", there, ONE) == lease
+    assert pull_requests_rules.lease(known, "b", there, ONE) == lease
 
 
 @pytest.mark.parametrize("known", [None, KNOWN, replace(KNOWN, intent=TWO), replace(KNOWN, pushed=TWO)])
 def test_what_others_pushed_may_not(known: PullRequest | None) -> None:
     with pytest.raises(Refused, match="333333"):
-        pull_requests.lease(known, "b", THREE, ONE)
+        pull_requests_rules.lease(known, "b", THREE, ONE)
 
 
 def test_a_branch_on_a_remote_has_a_short_name() -> None:
-    assert pull_requests.short_branch("1124-44p3/mul", taken=False) == "nightcrew/mul"
-    assert pull_requests.short_branch("1124-44p3/mul", taken=True) == "nightcrew/mul-44p3"
+    assert pull_requests_rules.short_branch("1124-44p3/mul", taken=False) == "nightcrew/mul"
+    assert pull_requests_rules.short_branch("1124-44p3/mul", taken=True) == "nightcrew/mul-44p3"
 
 
 def test_what_has_ended_is_left_and_rounds_are_bounded() -> None:
-    pull_requests.refuse_ended(State.OPEN, "l")
+    pull_requests_rules.refuse_ended(State.OPEN, "l")
     for state in (State.CLOSED, State.MERGED):
         with pytest.raises(Refused):
-            pull_requests.refuse_ended(state, "l")
-    assert (pull_requests.rounds(None), pull_requests.rounds(7)) == (pull_requests.ROUNDS_MAX, 7)
+            pull_requests_rules.refuse_ended(state, "l")
+    assert (pull_requests_rules.rounds(None), pull_requests_rules.rounds(7)) == (pull_requests_rules.ROUNDS_MAX, 7)
     for odd in (0, 101):
         with pytest.raises(UsageError):
-            pull_requests.rounds(odd)
+            pull_requests_rules.rounds(odd)
 
 
 def test_the_description_has_the_warnings_first_and_ends_with_trailers() -> None:
-    body = pull_body.body(replace(FACTS, warnings=tuple(f"w{number}" for number in range(40))))
+    body = pull_requests_remarks.body(replace(FACTS, warnings=tuple(f"w{number}" for number in range(40))))
     assert body.index("w0") < body.index("Do it.") < body.index("Did it.") < body.index("make test") < body.index("Nightcrew-Gate: passed")
     assert "- and 10 more" in body and body.startswith(BEGIN) and body.endswith(f"{END}\n")
-    bare = pull_body.body(replace(FACTS, prompt=" ", message="", gate="", gate_passed=False))
+    bare = pull_requests_remarks.body(replace(FACTS, prompt=" ", message="", gate="", gate_passed=False))
     assert "Asked for" not in bare and "no gate ran" in bare and "Nightcrew-Gate: none" in bare
-    assert "Nightcrew-Gate: not passed" in pull_body.body(replace(FACTS, gate_passed=False))
-    assert "```` a```b ````" not in bare and "``a`b``" in pull_body.body(replace(FACTS, notes=("a`b", "`a")))
-    long = pull_body.body(replace(FACTS, prompt="x\n" * 5000))
+    assert "Nightcrew-Gate: not passed" in pull_requests_remarks.body(replace(FACTS, gate_passed=False))
+    assert "```` a```b ````" not in bare and "``a`b``" in pull_requests_remarks.body(replace(FACTS, notes=("a`b", "`a")))
+    long = pull_requests_remarks.body(replace(FACTS, prompt="x\n" * 5000))
     assert len(long) < 3000 and "(cut)" in long
 
 
 def test_a_title_is_one_line() -> None:
-    assert pull_body.title("\n  one\ntwo", "r/t") == "one" and pull_body.title(" ", "r/t") == "r/t"
-    assert len(pull_body.title("x" * 500, "r/t")) == pull_body.TITLE_MAX
+    assert pull_requests_remarks.title("\n  one\ntwo", "r/t") == "one" and pull_requests_remarks.title(" ", "r/t") == "r/t"
+    assert len(pull_requests_remarks.title("x" * 500, "r/t")) == pull_requests_remarks.TITLE_MAX
 
 
 @given(st.text(alphabet=st.sampled_from("@#!aA1-/<>`:htps\n "), max_size=80))
 def test_no_word_of_a_stranger_leaves_its_fence_or_calls_anybody(words: str) -> None:
-    body = pull_body.body(replace(FACTS, prompt=f"@x {words}"))
+    body = pull_requests_remarks.body(replace(FACTS, prompt=f"@x {words}"))
     assert (body.count(BEGIN), body.count(END)) == (1, 1)
     fence = body.split("Asked for**\n\n")[1].partition("text\n")[0]
     inside = body.split(f"{fence}text\n")[1].partition(f"\n{fence}")[0]
     assert fence not in inside and "@x" not in inside
-    again = pull_body.inert(words)
-    assert again.replace("\u200b", "") == words and pull_body.inert(again) == again
+    again = pull_requests_remarks.inert(words)
+    assert again.replace("\u200b", "") == words and pull_requests_remarks.inert(again) == again
 
 
 def test_our_part_is_written_anew_and_a_persons_stays() -> None:
-    new = pull_body.body(replace(FACTS, commit=TWO))
-    assert pull_body.merged(f"Mine.\r\n{pull_body.body(FACTS)}Mine.", new) == f"Mine.\n{new}Mine."
-    assert pull_body.merged(new, new) is None and pull_body.merged("Mine.", new) is None and pull_body.merged(BEGIN, new) is None
+    new = pull_requests_remarks.body(replace(FACTS, commit=TWO))
+    assert pull_requests_remarks.merged(f"Mine.\r\n{pull_requests_remarks.body(FACTS)}Mine.", new) == f"Mine.\n{new}Mine."
+    assert (
+        pull_requests_remarks.merged(new, new) is None
+        and pull_requests_remarks.merged("Mine.", new) is None
+        and pull_requests_remarks.merged(BEGIN, new) is None
+    )
 
 
 def remark(number: int, **facts: Any) -> Remark:
@@ -94,25 +99,29 @@ def remark(number: int, **facts: Any) -> Remark:
 
 def test_each_remark_is_given_once_the_oldest_first_and_within_bounds() -> None:
     found = [remark(number) for number in range(60, 0, -1)]
-    first = pull_remarks.chosen([*found, remark(70, insider=False)], (), everyone=False)
+    first = pull_requests_remarks.chosen([*found, remark(70, insider=False)], (), everyone=False)
     assert [one.key for one in first.remarks] == [f"k{number}" for number in range(1, REMARKS_MAX + 1)]
     assert (first.later, first.outsiders) == (20, 1)
-    rest = pull_remarks.chosen(found, {one.key for one in first.remarks}, everyone=True)
+    rest = pull_requests_remarks.chosen(found, {one.key for one in first.remarks}, everyone=True)
     assert len(rest.remarks) == 20 and not rest.later
-    large = pull_remarks.chosen([remark(number, text="x" * 9000) for number in range(30)], (), everyone=True)
+    large = pull_requests_remarks.chosen([remark(number, text="x" * 9000) for number in range(30)], (), everyone=True)
     assert 10 <= len(large.remarks) < 20 and large.later == 30 - len(large.remarks)
 
 
 def test_remarks_are_quoted_as_a_strangers_words() -> None:
-    long = pull_remarks.cleaned(remark(2, text="y" * 9000, author="", place="", link="https://h/2"), str.upper)
-    asked = pull_remarks.Round(
+    long = pull_requests_remarks.cleaned(remark(2, text="y" * 9000, author="", place="", link="https://h/2"), str.upper)
+    asked = pull_requests_remarks.Round(
         (remark(1, text="do\r\nthis\x1b\n\u202e", place="a.py:3", insider=False), long, remark(3, text="z\n" * 99)), 4, 0
     )
-    text = pull_remarks.prompt("r/t", "https://h/1", asked)
+    text = pull_requests_remarks.prompt("r/t", "https://h/1", asked)
     assert "1. comment by ann, who may not write to this repository, a.py:3:\n    > do\n    > this\\x1b" in text
-    assert "2. comment (https://h/2):\n    > YYY" in text and text.count("Y") == TEXT_MAX and text.count("> z") == LINES_MAX
+    assert (
+        "2. comment (https://h/2):\n    > YYY" in text
+        and text.count("Y") == PULL_REMARKS_TEXT_MAX
+        and text.count("> z") == PULL_REMARKS_LINES_MAX
+    )
     assert text.count("> (cut)") == 2 and "4 more came back" in text
-    assert "One remark came back" in pull_remarks.prompt("r/t", "l", pull_remarks.Round((remark(1),), 0, 0))
+    assert "One remark came back" in pull_requests_remarks.prompt("r/t", "l", pull_requests_remarks.Round((remark(1),), 0, 0))
 
 
 HUB, LAB = GitHub(remotes.parse("git@github.com:o/r.git")), GitLab(remotes.parse("https://gitlab.com/g/s/r"))

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core import result
-from supervisor.core.identity import Identity, mark
-from supervisor.core.records import Exit, LaunchSpec, Started, parse_exit, parse_started, write_spec
-from supervisor.core.states import End
+from supervisor.kernel import result
+from supervisor.kernel.names import Identity, mark
+from supervisor.kernel.records import Exit, LaunchSpec, Started, parse_exit, parse_started, write_spec
+from supervisor.kernel.states import End
 
 STARTED: dict[str, Any] = {"schema": 1, "task": "r/a", "epoch": 2, "pid": 77, "ticks": 12345, "boot_id": "b-o-o-t", "at": 1700000000.5}
 EXIT: dict[str, Any] = {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor.core.records import Exit
-from supervisor.core.recovery import Life, Verdict, judge, stopped, verdict
-from supervisor.core.states import End
+from supervisor.kernel.records import Exit
+from supervisor.kernel.retry import Life, Verdict, judge_traces, stopped, verdict
+from supervisor.kernel.states import End
 
 NO = False
 
@@ -51,27 +51,31 @@ def test_verdicts(pane: bool, runner: bool, started: bool, recorded: bool, expec
     ],
 )
 def test_judgements_of_what_nobody_asked_to_stop(record: Exit, end: End, cause: str) -> None:
-    assert judge(record, stop_why="", server_died=False) == (end, cause)
+    assert judge_traces(record, stop_why="", server_died=False) == (end, cause)
 
 
 @pytest.mark.parametrize("why", ["exit", "stopped", "hangup", "exec"])
 @pytest.mark.parametrize("server_died", [False, True])
 def test_the_reason_of_our_own_stop_decides(why: str, server_died: bool) -> None:
-    assert judge(exit_record(why, None, 15), stop_why="cancelled", server_died=server_died) == (End.CANCELLED, "cancelled")
-    assert judge(exit_record(why, None, 15), stop_why="timeout", server_died=server_died)[0] is End.TIMEOUT
+    assert judge_traces(exit_record(why, None, 15), stop_why="cancelled", server_died=server_died) == (End.CANCELLED, "cancelled")
+    assert judge_traces(exit_record(why, None, 15), stop_why="timeout", server_died=server_died)[0] is End.TIMEOUT
 
 
 def test_who_was_stopped_for_a_limit_failed_by_it() -> None:
     why = "limit: disk_max: too much"
-    assert stopped(why) == judge(exit_record("stopped", None, 15), stop_why=why, server_died=False) == (End.FAILED, "disk_max: too much")
-    assert judge(exit_record(), stop_why=why, server_died=False) == (End.DONE, ""), "it had ended by itself before"
+    assert (
+        stopped(why)
+        == judge_traces(exit_record("stopped", None, 15), stop_why=why, server_died=False)
+        == (End.FAILED, "disk_max: too much")
+    )
+    assert judge_traces(exit_record(), stop_why=why, server_died=False) == (End.DONE, ""), "it had ended by itself before"
     assert (stopped("timeout"), stopped("cancelled")) == ((End.TIMEOUT, "timeout"), (End.CANCELLED, "cancelled"))
 
 
 def test_a_timeout_stays_one_when_a_cancel_came_after_it() -> None:
-    assert judge(exit_record("timeout", None, 15), stop_why="cancelled", server_died=False)[0] is End.TIMEOUT
+    assert judge_traces(exit_record("timeout", None, 15), stop_why="cancelled", server_died=False)[0] is End.TIMEOUT
 
 
 def test_a_hangup_is_nobodys_doing_when_the_server_died() -> None:
-    assert judge(exit_record("hangup", None, 1), stop_why="", server_died=True) == (End.LOST, "the tmux server died")
-    assert judge(exit_record("exit", 0), stop_why="", server_died=True) == (End.DONE, "")
+    assert judge_traces(exit_record("hangup", None, 1), stop_why="", server_died=True) == (End.LOST, "the tmux server died")
+    assert judge_traces(exit_record("exit", 0), stop_why="", server_died=True) == (End.DONE, "")

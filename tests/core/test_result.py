@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core.audit_events import trace_id
-from supervisor.core.records import Exit
-from supervisor.core.result import MAX_DEPTH, Spent, Times, Work, build, last_json_object
-from supervisor.core.states import End
-from supervisor.core.units import rfc3339
+from supervisor.features.audit.rules import trace_id
+from supervisor.kernel.format import rfc3339
+from supervisor.kernel.records import Exit
+from supervisor.kernel.result import MAX_DEPTH, Spent, Times, Work, build, last_json_object
+from supervisor.kernel.states import End
 
 WORK = Work("nightcrew/r/a/work", "c0ffee", 2, 3, 40, 5, "refs/x", ("note",))
 

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core.recovery import REBOOTED
-from supervisor.core.retry import BACKOFF_CAP_S, NEW, RESTARTS_MAX, WITHIN_S, Ended, Tally, after, backoff_s, luck
-from supervisor.core.states import TASK_TRANSITIONS, End, TaskState
+from supervisor.kernel.retry import BACKOFF_CAP_S, NEW, REBOOTED, RESTARTS_MAX, WITHIN_S, Ended, Tally, after, backoff_s, luck
+from supervisor.kernel.states import TASK_TRANSITIONS, End, TaskState
 
 NOW = 1_700_000_000.0
 GATE = "gate: exit code 1"

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core import sandbox
-from supervisor.core.errors import Refused
-from supervisor.core.sandbox import Act, Mount, Network, Places, Policy, Tier, choose, mounts, network_of, policy_for, variables
+from supervisor.kernel.errors import Refused
+from supervisor.sandbox import policy as sandbox
+from supervisor.sandbox.policy import Act, Mount, Network, Places, Policy, Tier, choose, mounts, network_of, policy_for, variables
 
 ALL = frozenset(Tier)
 PLACES = Places(

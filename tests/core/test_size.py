@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor.core.size import Repository, auto
+from supervisor.kernel.spec import Repository, auto
 
 MIB = 2**20
 SMALL, MEDIUM, LARGE = Repository(12, MIB), Repository(900, 3 * MIB), Repository(20_000, 300 * MIB)

@@ -8,10 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core import snapshots
-from supervisor.core.errors import Refused
-from supervisor.core.snapshots import STALE_KEPT_S, TRANSITIONS, Change, Pruned, Snapshot, SnapshotKind, SnapshotSpec, SnapshotState
-from supervisor.core.spec import TaskSpec
+from supervisor.features.snapshots import rules as snapshots_rules
+from supervisor.features.snapshots.rules import (
+    STALE_KEPT_S,
+    TRANSITIONS,
+    Change,
+    Pruned,
+    Snapshot,
+    SnapshotKind,
+    SnapshotSpec,
+    SnapshotState,
+)
+from supervisor.kernel.errors import Refused
+from supervisor.kernel.spec import TaskSpec
 
 texts = st.lists(st.text(max_size=4), max_size=3).map(tuple)
 numbers = st.integers(0, 2)
@@ -64,14 +73,14 @@ BUILDING, READY, FAILED, STALE = SnapshotState
 )
 def test_which_of_a_name_is_meant(found: tuple[SnapshotState, ...], noted: tuple[str | None, ...], meant: int | None) -> None:
     rows = [row(id=str(index), state=state) for index, state in enumerate(found)]
-    assert snapshots.chosen(rows, *noted) == (None if meant is None else rows[meant])
+    assert snapshots_rules.chosen(rows, *noted) == (None if meant is None else rows[meant])
 
 
 @pytest.mark.parametrize("name", ["setup", "verify", "preload"])
 def test_whatever_making_it_runs_is_asked_for_with_its_words(name: str) -> None:
-    error = snapshots.not_agreed(SnapshotSpec("deps", **{name: ("else",)}))  # type: ignore[arg-type]
+    error = snapshots_rules.not_agreed(SnapshotSpec("deps", **{name: ("else",)}))  # type: ignore[arg-type]
     assert error is not None and "else" in error.why and error.hint == "nightcrew snapshot create deps"
-    assert snapshots.not_agreed(SnapshotSpec("deps", copy=(".env",))) is None
+    assert snapshots_rules.not_agreed(SnapshotSpec("deps", copy=(".env",))) is None
 
 
 # Keys and staleness ---------------------------------------------------------------------------------------------------------------------
@@ -79,27 +88,27 @@ def test_whatever_making_it_runs_is_asked_for_with_its_words(name: str) -> None:
 
 @given(made, specs, oids, digests)
 def test_it_is_stale_exactly_when_its_key_is_another(one: Snapshot, spec: SnapshotSpec, base: str, files: dict[str, str]) -> None:
-    same = snapshots.key(one.spec, one.base_oid, one.digests) == snapshots.key(spec, base, files)
-    assert (snapshots.staleness(one, spec, base, files) == ()) == same
+    same = snapshots_rules.key(one.spec, one.base_oid, one.digests) == snapshots_rules.key(spec, base, files)
+    assert (snapshots_rules.staleness(one, spec, base, files) == ()) == same
 
 
 @given(specs, oids, digests)
 def test_a_key_does_not_know_the_name_the_order_or_the_patterns(spec: SnapshotSpec, base: str, files: dict[str, str]) -> None:
     other = dataclasses.replace(spec, name="x", lock_files=("never.lock",))
-    assert snapshots.key(spec, base, files) == snapshots.key(other, base, dict(reversed(files.items())))
+    assert snapshots_rules.key(spec, base, files) == snapshots_rules.key(other, base, dict(reversed(files.items())))
 
 
 def test_a_key_is_the_same_for_ever() -> None:
     """It is in ledgers: another key for the same ingredients would make every snapshot stale."""
     spec = SnapshotSpec("deps", SnapshotKind.MEMORY, ("uv sync",), ("ruff --version",), ("ast",), (".env",), ("uv.lock",), 2**30, 64, 2)
-    assert snapshots.key(spec, "c0ffee", {"uv.lock": "ab"}) == "92a7cfd297fa864f6257a936ec7bc37ce9e813ff50af14413fa38ff47eba58e6"
-    assert snapshots.snapshot_id("0123456789ab", "deps", "f" * 64) == "0123456789ab/deps@ffffffffffff"
+    assert snapshots_rules.key(spec, "c0ffee", {"uv.lock": "ab"}) == "92a7cfd297fa864f6257a936ec7bc37ce9e813ff50af14413fa38ff47eba58e6"
+    assert snapshots_rules.snapshot_id("0123456789ab", "deps", "f" * 64) == "0123456789ab/deps@ffffffffffff"
 
 
 def test_what_changed_is_said_in_plain_words() -> None:
     one = row(digests={"uv.lock": "a", "go.sum": "b"}, base_oid="0" * 40)
     now = SnapshotSpec("deps", setup=("make",), memory_max=5)
-    assert snapshots.staleness(one, now, "1" * 40, {"uv.lock": "x", "yarn.lock": "y"}) == (
+    assert snapshots_rules.staleness(one, now, "1" * 40, {"uv.lock": "x", "yarn.lock": "y"}) == (
         "its set-up commands changed",
         "its memory_max changed",
         "the base commit is 111111111111, it was made at 000000000000",
@@ -119,9 +128,12 @@ def test_the_changes_are_those_that_change_something() -> None:
         row(id="other", state=SnapshotState.FAILED),
         row(id="its own", run="r"),
     ]
-    found = snapshots.changes(rows, now, "c0ffee", {"uv.lock": "a"})
+    found = snapshots_rules.changes(rows, now, "c0ffee", {"uv.lock": "a"})
     assert found[0] == Change("was", 3, "changed", "its set-up commands changed; uv.lock is new")
-    assert [(one.id, one.event) for one in snapshots.changes(rows, now, "c0ffee", {})] == [("was", "changed"), ("back", "changed back")]
+    assert [(one.id, one.event) for one in snapshots_rules.changes(rows, now, "c0ffee", {})] == [
+        ("was", "changed"),
+        ("back", "changed back"),
+    ]
 
 
 @given(specs)
@@ -145,9 +157,9 @@ def test_every_state_is_in_the_table_can_be_reached_and_can_be_left() -> None:
 
 
 def test_an_event_that_the_table_does_not_have_is_refused() -> None:
-    assert snapshots.snapshot_after(SnapshotState.BUILDING, "verified") is SnapshotState.READY
+    assert snapshots_rules.snapshot_after(SnapshotState.BUILDING, "verified") is SnapshotState.READY
     with pytest.raises(Refused, match="cannot take 'verified' for a snapshot: it is failed"):
-        snapshots.snapshot_after(SnapshotState.FAILED, "verified")
+        snapshots_rules.snapshot_after(SnapshotState.FAILED, "verified")
 
 
 # Overriding -------------------------------------------------------------------------------------------------------------------------------
@@ -165,15 +177,15 @@ FROZEN = SnapshotSpec("warm", SnapshotKind.MEMORY, memory_max=2**30, cores=2)
     ],
 )
 def test_what_was_frozen_cannot_be_overridden(asked: dict[str, object], said: str) -> None:
-    refused = snapshots.overriding(FROZEN, task(**asked))
+    refused = snapshots_rules.overriding(FROZEN, task(**asked))
     assert refused is not None
     assert said in refused.line()
-    assert snapshots.overriding(dataclasses.replace(FROZEN, kind=SnapshotKind.FILESYSTEM), task(**asked)) is None
+    assert snapshots_rules.overriding(dataclasses.replace(FROZEN, kind=SnapshotKind.FILESYSTEM), task(**asked)) is None
 
 
 def test_repeating_what_was_frozen_or_asking_for_what_is_no_resource_is_fine() -> None:
-    assert snapshots.overriding(FROZEN, task(memory_max=2**30, cores=2, disk_max=5, timeout_s=9.0)) is None
-    assert snapshots.overriding(FROZEN, task()) is None
+    assert snapshots_rules.overriding(FROZEN, task(memory_max=2**30, cores=2, disk_max=5, timeout_s=9.0)) is None
+    assert snapshots_rules.overriding(FROZEN, task()) is None
 
 
 # Pruning ----------------------------------------------------------------------------------------------------------------------------------
@@ -199,19 +211,19 @@ OLD = STALE_KEPT_S + DAY
     ],
 )
 def test_what_goes_and_why(one: Snapshot, why: str) -> None:
-    assert snapshots.prune([one], OLD) == ((Pruned(one.id, why),) if why else ())
+    assert snapshots_rules.prune([one], OLD) == ((Pruned(one.id, why),) if why else ())
 
 
 def test_a_stale_one_goes_when_there_is_a_newer_one_of_its_name_and_project() -> None:
     stale = row(state=SnapshotState.STALE, used=OLD)
     newer = row(used=OLD, id="new")
-    assert snapshots.prune([stale, newer], OLD) == (Pruned(stale.id, "it is stale, and there is a newer one of its name"),)
+    assert snapshots_rules.prune([stale, newer], OLD) == (Pruned(stale.id, "it is stale, and there is a newer one of its name"),)
     others = [dataclasses.replace(newer, project="q"), dataclasses.replace(newer, run="r"), row("other", used=OLD)]
-    assert all(snapshots.prune([stale, other], OLD) == () for other in others)
+    assert all(snapshots_rules.prune([stale, other], OLD) == () for other in others)
 
 
 @given(st.lists(st.builds(row, state=st.sampled_from(SnapshotState), run=st.sampled_from(["", "r"]), run_over=st.booleans(), uses=numbers)))
 def test_nothing_that_is_used_or_being_built_or_ready_by_name_ever_goes(rows: list[Snapshot]) -> None:
     rows = [dataclasses.replace(one, id=str(number)) for number, one in enumerate(rows)]
     kept = [one for one in rows if one.uses or one.state is SnapshotState.BUILDING or (one.state is SnapshotState.READY and not one.run)]
-    assert not {one.id for one in kept} & {gone.id for gone in snapshots.prune(rows, 1e12)}
+    assert not {one.id for one in kept} & {gone.id for gone in snapshots_rules.prune(rows, 1e12)}

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core.spec import TaskSpec
-from supervisor.core.states import TaskClass
+from supervisor.kernel.spec import TaskSpec
+from supervisor.kernel.states import TaskClass
 
 texts = st.text(st.characters(exclude_categories=()))
 specs = st.builds(

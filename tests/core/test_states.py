@@ -7,16 +7,8 @@ from enum import StrEnum
 
 import pytest
 
-from supervisor.core.errors import Refused
-from supervisor.core.states import (
-    ATTEMPT_TRANSITIONS,
-    FINAL,
-    TASK_TRANSITIONS,
-    AttemptState,
-    TaskState,
-    attempt_after,
-    task_after,
-)
+from supervisor.kernel.errors import Refused
+from supervisor.kernel.states import ATTEMPT_TRANSITIONS, FINAL, TASK_TRANSITIONS, AttemptState, TaskState, attempt_after, task_after
 
 TABLES = [(TaskState, TASK_TRANSITIONS, TaskState.WAITING), (AttemptState, ATTEMPT_TRANSITIONS, AttemptState.LAUNCHING)]
 

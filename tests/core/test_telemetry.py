@@ -6,20 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core import telemetry
-from supervisor.core.audit_events import trace_id
-from supervisor.core.telemetry import Cursor, Terms
+from nightcrew.plugins.otel import rules
+from nightcrew.plugins.otel.rules import Cursor, Terms
+from supervisor.features.audit.rules import trace_id
 
 
 @given(st.builds(Cursor, st.integers(0), st.integers(0), st.lists(st.integers(0)).map(tuple), st.integers(0), st.integers(0)))
 def test_a_cursor_is_read_back(one: Cursor) -> None:
-    assert telemetry.cursor(one.to_json()) == one
+    assert rules.cursor(one.to_json()) == one
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"journal": "x"}', "null"])
 def test_what_is_no_cursor(text: str) -> None:
     with pytest.raises((ValueError, KeyError, TypeError)):
-        telemetry.cursor(text)
+        rules.cursor(text)
 
 
 @given(st.floats(0, 1), st.floats(0, 1), st.integers(0))
@@ -36,9 +36,9 @@ def test_a_sample_is_about_its_share() -> None:
 
 
 def test_pauses_double_up_to_five_minutes() -> None:
-    assert [telemetry.pause_s(failures) for failures in (0, 1, 2, 3, 50)] == [0.0, 2.0, 4.0, 8.0, 300.0]
+    assert [rules.pause_s(failures) for failures in (0, 1, 2, 3, 50)] == [0.0, 2.0, 4.0, 8.0, 300.0]
 
 
 @pytest.mark.parametrize(("status", "may"), [(None, True), (401, True), (404, True), (429, True), (503, True), (400, False), (413, False)])
 def test_what_may_change(status: int | None, may: bool) -> None:
-    assert telemetry.may_change(status) is may
+    assert rules.may_change(status) is may

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core import tokens
+from supervisor.kernel import tokens
 
 SECRET = b"s" * 32
 

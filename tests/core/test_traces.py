@@ -12,11 +12,10 @@ import opentelemetry.semconv.attributes as stable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core import traces
-from supervisor.core.audit_events import trace_id
-from supervisor.core.gateway.types import Usage
-from supervisor.core.trace_facts import AttemptFacts, Life, Request, Stretch, TaskFacts, ToolCall, What, life_at, lives
-from supervisor.core.traces import CUT, Span
+from supervisor.features.audit.rules import trace_id
+from supervisor.features.trace import rules as trace_rules
+from supervisor.features.trace.rules import CUT, AttemptFacts, Life, Request, Span, Stretch, TaskFacts, ToolCall, What, life_at, lives
+from supervisor.gateway.admission.types import Usage
 
 TASK = TaskFacts("1125-abcd/fix", "fix", "claude", True, "a title")
 AT = st.floats(-1e4, 1e4) | st.floats(0, 4e9)
@@ -42,9 +41,9 @@ ATTEMPTS = st.builds(
 def _all(one: AttemptFacts, requests: Iterable[Request], tools: Iterable[ToolCall], stretches: Iterable[Stretch]) -> list[Span]:
     reach = one.bounds[1] or 0.0
     life = Life(one.life.number, one.life.begin, None if one.closed is None else one.life.begin, last=1, outcome="done")
-    spans = [traces.of_run("1125-abcd", "t", Life(0, life.begin, life.end), 1, reach), traces.of_task(TASK, life, reach)]
-    spans += traces.of_attempt(one, stretches, tools)
-    return spans + [span for each in requests for span in traces.of_request(TASK, one.epoch, one.bounds, each)]
+    spans = [trace_rules.of_run("1125-abcd", "t", Life(0, life.begin, life.end), 1, reach), trace_rules.of_task(TASK, life, reach)]
+    spans += trace_rules.of_attempt(one, stretches, tools)
+    return spans + [span for each in requests for span in trace_rules.of_request(TASK, one.epoch, one.bounds, each)]
 
 
 @given(ATTEMPTS, st.lists(REQUESTS, max_size=4), st.lists(TOOLS, max_size=4), st.lists(STRETCHES, max_size=4))

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core.states import BatchTime
-from supervisor.core.window import Window, batch_time, why_batch_waits
+from supervisor.kernel.night import Window, batch_time, why_batch_waits
+from supervisor.kernel.states import BatchTime
 
 MINUTES = st.integers(0, 24 * 60 - 1)
 

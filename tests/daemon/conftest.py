@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core import records
 from supervisor.host import cgroups
+from supervisor.kernel import records
 from tests.daemon.models_kit import ASK, Models
 from tests.gateway.kit import know_prices
 from tests.gateway.simulator import Simulator

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from supervisor.daemon import protocol
+from supervisor.client import protocol
 from supervisor.gateway import process_lock
 from supervisor.host import files
 from tests.gateway.kit import upstream

@@ -6,8 +6,9 @@ import contextlib
 import subprocess
 from pathlib import Path
 
-from supervisor.core.snapshots import Snapshot
-from supervisor.ledger import snapshots, store
+from supervisor.features.snapshots import rows as snapshots_rows
+from supervisor.features.snapshots.rules import Snapshot
+from supervisor.store import sqlite
 from tests.support import House, git, mounted_below, wait_until
 
 SETUP = "mkdir -p .venv && echo dependency > .venv/module && echo made the dependencies"
@@ -43,8 +44,8 @@ def run(house: House, command: str, *words: str, name: str = "agent") -> str:
 
 def rows(house: House) -> list[Snapshot]:
     """What the ledger holds, by name, the newest of a name first."""
-    with contextlib.closing(store.connect_readonly(house.home.ledger)) as db:
-        return list(snapshots.every(db))
+    with contextlib.closing(sqlite.connect_readonly(house.home.ledger)) as db:
+        return list(snapshots_rows.every(db))
 
 
 def states(house: House, name: str = "deps") -> list[str]:

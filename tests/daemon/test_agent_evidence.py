@@ -15,16 +15,18 @@ from typing import Any
 import pytest
 
 from agents import hook_client
-from agents.hooks import DETAIL_MAX
-from supervisor.core import tokens
-from supervisor.core.errors import Refused, UsageError
-from supervisor.core.sandbox import Tier
-from supervisor.daemon import agent_evidence, lock, protocol
-from supervisor.daemon.agent_evidence import AgentEvidence
+from agents.status import DETAIL_MAX
+from supervisor.client import protocol
 from supervisor.host import files, secrets
 from supervisor.host.clock import SystemClock
 from supervisor.host.paths import Home
-from supervisor.host.sandbox import probing
+from supervisor.kernel import tokens
+from supervisor.kernel.errors import Refused, UsageError
+from supervisor.sandbox import executors
+from supervisor.sandbox.policy import Tier
+from supervisor.server import lock
+from supervisor.server.attempts import observe
+from supervisor.server.attempts.observe import AgentEvidence
 from tests.gateway.kit import StandingClock
 from tests.support import House, plan_of, shell_task, wait_until
 
@@ -102,7 +104,7 @@ def agent(house: House) -> Agent:
 
 @pytest.mark.parametrize("tier", [0, 2])
 def test_hooks_say_how_it_is_from_every_tier(house: House, tier: int) -> None:
-    if Tier(tier) not in probing.known().tiers and tier:
+    if Tier(tier) not in executors.known().tiers and tier:
         pytest.skip("this host cannot")
     agent = Agent(house, tier)
     assert agent.state() == "working", "nothing but its process is known"
@@ -128,7 +130,7 @@ def test_hooks_say_how_it_is_from_every_tier(house: House, tier: int) -> None:
 
 
 def test_an_agent_in_a_sandbox_reaches_the_next_supervisor_too(house: House) -> None:
-    if Tier.FILES not in probing.known().tiers:
+    if Tier.FILES not in executors.known().tiers:
         pytest.skip("this host cannot")
     agent = Agent(house, 1)
     agent.hook("SessionStart")
@@ -185,7 +187,7 @@ def test_a_flood_is_refused_and_shown(agent: Agent) -> None:
     token, over = agent.token(), threading.Event()
 
     def flood() -> int:
-        for _ in range(int(agent_evidence.BURST) * 50):
+        for _ in range(int(observe.BURST) * 50):
             if over.is_set():
                 return 0
             try:
@@ -241,7 +243,7 @@ def test_a_record_that_is_damaged_is_nothing_known(agent: Agent) -> None:
     records = agent.house.home.attempt(agent.house.task("agent").id, 1)
     for text in DAMAGED:
         agent.crash()
-        (records / agent_evidence.RECORD).write_text(text)
+        (records / observe.RECORD).write_text(text)
         (records / "out" / hook_client.KEPT).write_text(text + '\n{"at": 9e18, "name": "Stop", "event": {}}\n')
         agent.again()
         assert (agent.state(), agent.explained()["evidence"][0]["source"]) == ("working", "process"), text[:60]
@@ -254,7 +256,7 @@ ASKS = {"session_id": "own", "tool_name": "Bash", "tool_input": {"command": "mak
 @pytest.mark.parametrize("text", DAMAGED, ids=lambda text: text[:40])
 def test_who_reads_a_damaged_record_reads_on(tmp_path: Path, text: str) -> None:
     home = Home(tmp_path)
-    record = files.private_dir(home.attempt(*KEY) / "out").parent / agent_evidence.RECORD
+    record = files.private_dir(home.attempt(*KEY) / "out").parent / observe.RECORD
     record.write_text(text)
     kept = home.attempt(*KEY) / "out" / hook_client.KEPT
     kept.write_text(text + "\n" + json.dumps({"at": 1.0, "name": "PermissionRequest", "event": ASKS}) + "\n")
@@ -289,7 +291,7 @@ def test_what_is_told_of_permissions_is_little_when_it_is_much(tmp_path: Path) -
     files.private_dir(home.attempt(*KEY) / "out")
     heard = AgentEvidence(home, StandingClock())
     told = [heard.hook(KEY, "PermissionRequest", {**ASKS, "tool_input": {"command": str(number)}}) for number in range(150)]
-    assert sum(map(len, told)) <= agent_evidence.ASKING_BURST and len(told[0]) == 1
+    assert sum(map(len, told)) <= observe.ASKING_BURST and len(told[0]) == 1
 
 
 def known(home: Home) -> str:

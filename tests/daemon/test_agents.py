@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.states import TaskClass
 from supervisor.host import cgroups, cores
+from supervisor.kernel.states import TaskClass
 from tests.support import House, plan_of, shell_task, wait_until
 
 POISON = {

@@ -19,14 +19,14 @@ from typing import Any
 import pytest
 
 from supervisor import __version__
-from supervisor.core import tokens
-from supervisor.core.errors import NightcrewError, NotRunning, Refused, UsageError
-from supervisor.daemon import protocol
-from supervisor.daemon.agent_verbs import VERBS
-from supervisor.daemon.agents_socket import ASKED_MAX, TERMS
-from supervisor.daemon.handlers import HANDLERS
+from supervisor.client import protocol
 from supervisor.host import secrets
-from supervisor.ledger import store
+from supervisor.kernel import tokens
+from supervisor.kernel.errors import NightcrewError, NotRunning, Refused, UsageError
+from supervisor.server.agent_requests import VERBS
+from supervisor.server.request_table import HANDLERS
+from supervisor.server.sockets import AGENTS_SOCKET_TERMS, ASKED_MAX
+from supervisor.store import sqlite
 from tests.support import House, wait_until
 
 FOREVER = "exec sleep 600"
@@ -50,7 +50,7 @@ def ask(house: House, verb: str, whose: str, **args: Any) -> dict[str, Any]:
 
 
 def refusals(house: House) -> list[tuple[str | None, int | None, dict[str, Any]]]:
-    with contextlib.closing(store.connect_readonly(house.home.ledger)) as db:
+    with contextlib.closing(sqlite.connect_readonly(house.home.ledger)) as db:
         rows = db.execute("SELECT task, epoch, data FROM journal WHERE event = 'refused at agents.sock' ORDER BY rowid").fetchall()
     return [(row["task"], row["epoch"], json.loads(row["data"])) for row in rows]
 
@@ -147,9 +147,9 @@ def test_what_is_no_request_gets_a_sentence(house: House, agent: str) -> None:
 
 
 def test_a_large_request_is_refused_and_not_gathered(house: House, agent: str) -> None:
-    answer = raw(house, b'{"x": "' + b"a" * (TERMS.request_max + 2**16))
+    answer = raw(house, b'{"x": "' + b"a" * (AGENTS_SOCKET_TERMS.request_max + 2**16))
     assert answer["error"]["what"] == "the request could not be read"
-    assert answer["error"]["why"] == f"it is longer than {TERMS.request_max} bytes"
+    assert answer["error"]["why"] == f"it is longer than {AGENTS_SOCKET_TERMS.request_max} bytes"
 
 
 def raw(house: House, line: bytes) -> dict[str, Any]:
@@ -186,10 +186,10 @@ def test_who_says_nothing_is_shown_out(house: House, agent: str) -> None:
 
 def test_many_who_say_nothing_keep_nobody_out(house: House, agent: str) -> None:
     """More than may be silent at once: those that are silent longest have to go, and whoever says what it wants is served at once."""
-    with idle(house, TERMS.silent_max + 50) as doors:
+    with idle(house, AGENTS_SOCKET_TERMS.silent_max + 50) as doors:
         since = time.monotonic()
         assert ask(house, "whoami", agent)["epoch"] == 1
-        assert time.monotonic() - since < TERMS.read_s, "it did not wait for their time to run out"
+        assert time.monotonic() - since < AGENTS_SOCKET_TERMS.read_s, "it did not wait for their time to run out"
         assert doors[0].recv(1) == b"", "the first one is out"
         assert house.ready(), "the other door is open too"
 
@@ -249,7 +249,9 @@ def test_a_flood_of_silent_connections_takes_few_descriptors_and_stops_no_work(h
             most = max(most, len(os.listdir(descriptors)))
         house.ok("add", "--id", "later", FOREVER)
         house.ok("kill", "agent")
-    assert most < quiet + TERMS.silent_max + 150, "the silent ones, those of one turn of the loop, and what the supervisor itself opens"
+    assert most < quiet + AGENTS_SOCKET_TERMS.silent_max + 150, (
+        "the silent ones, those of one turn of the loop, and what the supervisor itself opens"
+    )
 
 
 HOLD = """
@@ -270,11 +272,11 @@ sys.stdin.read()
 def test_the_processes_of_one_sandbox_hold_few_connections(house: House, agent: str) -> None:
     inside = ("bwrap", "--unshare-pid", "--dev-bind", "/", "/", "--die-with-parent")
     with idle(house, 1) as (door,):
-        words = (str(house.home.agents_socket), str(TERMS.sandbox_max + 3), str(TERMS.sandbox_max))
+        words = (str(house.home.agents_socket), str(AGENTS_SOCKET_TERMS.sandbox_max + 3), str(AGENTS_SOCKET_TERMS.sandbox_max))
         with program(HOLD, *words, inside=inside) as child:
             assert child.stdout is not None
             told = [child.stdout.readline().strip() for _ in range(3)]
-            assert told == [f"the processes of this sandbox hold {TERMS.sandbox_max} connections"] * 3
+            assert told == [f"the processes of this sandbox hold {AGENTS_SOCKET_TERMS.sandbox_max} connections"] * 3
             assert ask(house, "whoami", agent)["epoch"] == 1
             with program(HOLD, words[0], "1", "1", inside=inside):
                 assert ask(house, "whoami", agent)["epoch"] == 1

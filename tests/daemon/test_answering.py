@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core import tokens
-from supervisor.core.errors import Refused
-from supervisor.core.sandbox import Tier
-from supervisor.daemon import protocol
+from supervisor.client import protocol
 from supervisor.host import files, secrets
-from supervisor.host.sandbox import probing
+from supervisor.kernel import tokens
+from supervisor.kernel.errors import Refused
+from supervisor.sandbox import executors
+from supervisor.sandbox.policy import Tier
 from tests.daemon.test_sending import Agent
 from tests.daemon.test_sending_claude import CLAUDE
 from tests.gateway.clients.kit import ClaudeCode
@@ -101,7 +101,7 @@ def test_a_dialog_that_comes_unasked_needs_a_person_and_an_answer_ends_what_a_ho
 @pytest.mark.skipif(not CLAUDE.exists(), reason="make clients installs it")
 @pytest.mark.parametrize(("word", "tier"), [("yes", 0), ("no", 0), ("no", 1)])
 def test_the_real_claude_code_hears_the_answer_and_goes_on(house: House, tmp_path: Path, word: str, tier: int) -> None:
-    if tier and Tier(tier) not in probing.known().tiers:
+    if tier and Tier(tier) not in executors.known().tiers:
         pytest.skip("this host cannot")
     home = files.private_dir(tmp_path / "claude")
     trusted = {str(house.repo): {"hasTrustDialogAccepted": True}}

@@ -6,12 +6,12 @@ import contextlib
 import json
 import sqlite3
 
-from supervisor.ledger import store
+from supervisor.store import sqlite
 from tests.support import House, wait_until
 
 
 def rows(house: House) -> int:
-    with contextlib.closing(store.connect_readonly(house.home.ledger)) as db:
+    with contextlib.closing(sqlite.connect_readonly(house.home.ledger)) as db:
         return int(db.execute("SELECT count(*) FROM journal").fetchone()[0])
 
 

@@ -10,11 +10,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from supervisor.core.spec import Settings
-from supervisor.core.states import TaskClass, TaskState
-from supervisor.core.task import Task
-from supervisor.core.window import Window
-from supervisor.daemon.admission import Admission
+from supervisor.kernel.night import Window
+from supervisor.kernel.spec import Settings
+from supervisor.kernel.states import TaskClass, TaskState
+from supervisor.kernel.task import Task
+from supervisor.server.admission import Admission
 from tests.core.playbook import Playbook, submitted
 
 LOOK_S, HOUR_S = 300.0, 3600.0

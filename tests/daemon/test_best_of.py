@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.errors import Refused
-from supervisor.daemon import results
-from supervisor.daemon.results import Result
+from supervisor.features.best_of import rows as best_of_rows
+from supervisor.features.landing import results
+from supervisor.features.landing.results import Result
 from supervisor.host import files
-from supervisor.ledger import choices, store
+from supervisor.kernel.errors import Refused
+from supervisor.store import sqlite
 from tests.gateway.kit import know_prices, upstream
 from tests.gateway.simulator import Simulator
 from tests.support import House, git, make_repository, wait_until
@@ -128,8 +129,8 @@ def test_one_is_chosen_and_what_follows_begins_once(house: House) -> None:
     assert (after["name"], after["chosen"], after["result"]["task"]) == ("api", house.task("api-3").id, house.task("api-3").id)
     assert "was already the choice" in house.run("choose", "api", "3").stderr
     assert house.run("choose", "api", "2").returncode == 6 and house.run("retry", "api").returncode == 6
-    with closing(store.connect_readonly(house.home.ledger)) as db:
-        known = choices.standings(db, [house.task(name).id for name in ("api-2", "api-3", "next")])
+    with closing(sqlite.connect_readonly(house.home.ledger)) as db:
+        known = best_of_rows.standings(db, [house.task(name).id for name in ("api-2", "api-3", "next")])
         assert {name.rpartition("/")[2]: (one.chosen, one.lost, one.open) for name, one in known.items()} == {
             "api-2": (False, True, False), "api-3": (True, False, False),
         }  # fmt: skip
@@ -165,8 +166,8 @@ def test_a_supervisor_killed_at_each_step_of_a_decision_decides_once(house: Hous
     assert daemon.wait(60) == -signal.SIGKILL, house.daemon_output()
     house.start_daemon()
     house.wait_final()
-    with closing(store.connect_readonly(house.home.ledger)) as db:
-        made = choices.choice(db, house.task("api").id)
+    with closing(sqlite.connect_readonly(house.home.ledger)) as db:
+        made = best_of_rows.choice(db, house.task("api").id)
         events = db.execute("SELECT count(*) FROM journal WHERE event = 'chosen' AND task = ?", (house.task("api").id,)).fetchone()[0]
     assert made is not None and (made.winner, made.by) == (house.task("api-3").id, "gate")
     assert (events, starts(house), house.state("api"), house.state("next")) == (1, 1, "done", "done")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from memory.versions import BOOK
-from supervisor.ledger import store
+from supervisor.store import sqlite
 from tests.support import House
 
 KIND = 'description = "prints what it is told"\nbinary = "/bin/sh"\nheadless = ["-c", "cat \\"$NIGHTCREW_PROMPT_FILE\\"", "{prompt}"]\n'
@@ -33,7 +33,7 @@ def test_all_begin_alike_and_get_what_their_task_is_about(house: House) -> None:
     assert "Never push to main." in begin and words.startswith(begin), "byte for byte the same"
     assert "| The ports of tests/net are taken at random." in ports and "semantic/ports.md" in ports
     assert "ports.md" not in words and words.endswith("Zählen.") and ports.endswith("Mend tests/net/test_ports.py")
-    with contextlib.closing(store.connect_readonly(project / "memory.db", book=BOOK)) as db:
+    with contextlib.closing(sqlite.connect_readonly(project / "memory.db", book=BOOK)) as db:
         given = db.execute("SELECT path, task, given FROM reading ORDER BY path, task").fetchall()
     assert [tuple(row) for row in given] == [
         ("core.md", house.task("ports").id, 1),

@@ -10,7 +10,7 @@ import pytest
 
 from agents.tmux import Tmux
 from supervisor.host import files
-from supervisor.host.sandbox import probing
+from supervisor.sandbox import executors
 from tests.gateway.kit import know_prices, upstream
 from tests.gateway.simulator import Simulator
 from tests.support import House, git, wait_until
@@ -20,7 +20,7 @@ TASK = '[[tasks]]\nid = "agent-{tier}"\nkind = "builtin"\nprompt = "Make the fil
 
 
 def test_it_edits_and_commits_in_each_tier(house: House) -> None:
-    tiers = [int(tier) for tier in probing.known().tiers if tier > 0]
+    tiers = [int(tier) for tier in executors.known().tiers if tier > 0]
     if not tiers:
         pytest.skip("this host cannot")
     files.private_dir(house.home.root)

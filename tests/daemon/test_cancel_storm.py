@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.bench.queue import fake_doors
-from supervisor.bench.queue.fake_doors import Agents, FakeEnding, TimedLedger
-from supervisor.core.events import CancelAsked, Submitted
-from supervisor.core.states import FINAL
-from supervisor.daemon.loop import Loop
+from nightcrew.plugins.bench.queue import fake_doors
+from nightcrew.plugins.bench.queue.fake_doors import Agents, FakeEnding, TimedLedger
 from supervisor.host.paths import Home
+from supervisor.kernel.events import CancelAsked, Submitted
+from supervisor.kernel.states import FINAL
+from supervisor.server.loop import Loop
 from tests.ledger.kit import spec, submission
 from tests.support import House, plan_of, shell_task, wait_until
 

@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.admission import Pressure
-from supervisor.core.capacity import AGENT, COMMAND, KNOWN, Growth
-from supervisor.core.commands import MarkRunning, Start
-from supervisor.core.crew import Crew
-from supervisor.core.decide import decide
-from supervisor.core.events import Event, PressureChanged, SlotsChanged, Submitted
-from supervisor.core.spec import Settings
-from supervisor.daemon.capacity import LOOK_S, YOUNG_S, CapacityWatch
-from supervisor.daemon.handlers.submit import to_wire
-from supervisor.host.pressure import Memory, PressureReader
-from supervisor.ledger.ledger import Ledger
+from supervisor.host.usage import Memory, PressureReader
+from supervisor.kernel.admission import Pressure
+from supervisor.kernel.capacity import AGENT, COMMAND, KNOWN, Growth
+from supervisor.kernel.crew import Crew
+from supervisor.kernel.decide import decide
+from supervisor.kernel.decision import MarkRunning, Start
+from supervisor.kernel.events import Event, PressureChanged, SlotsChanged, Submitted
+from supervisor.kernel.spec import Settings
+from supervisor.server.capacity import LOOK_S, YOUNG_S, CapacityWatch
+from supervisor.server.requests import to_wire
+from supervisor.store.ledger import Ledger
 from tests.gateway.kit import StandingClock
 from tests.ledger.kit import Wall, ended, spec, submission, submit
 from tests.support import House, at_once, git, wait_until
@@ -220,7 +220,7 @@ def test_a_run_beyond_waiting_max_is_refused_and_the_same_key_is_not(house: Hous
 def test_parallel_runs_stay_below_waiting_max_until_the_loop_knows_of_them(house: House) -> None:
     """`SETTLE_S` keeps the loop from its next step, so that the second wave comes before the first one is part of the crew."""
     house.config.write_text(house.config.read_text() + "[queue]\nwaiting_max = 10\n")
-    house.start_daemon(first="import supervisor.daemon.loop\nsupervisor.daemon.loop.SETTLE_S = 5.0\n")
+    house.start_daemon(first="import supervisor.server.loop\nsupervisor.server.loop.SETTLE_S = 5.0\n")
     facts = {"root": str(house.repo), "common_dir": str(house.repo / ".git"), "base_oid": git(house.repo, "rev-parse", "HEAD")}
     runs = [submission(spec("t", argv=("sleep", "600")), key=f"k{number}", **facts) for number in range(30)]
     requests = [("submit", to_wire(one)) for one in runs]

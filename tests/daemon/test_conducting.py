@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from supervisor.core import tokens
-from supervisor.core.errors import BudgetSpent, NotFound, NotRunning, Refused, UsageError
-from supervisor.daemon import protocol
-from supervisor.daemon.agent_verbs.rate import BURST
-from supervisor.gateway.roster import Roster
+from supervisor.client import protocol
+from supervisor.gateway.proxy.attempt_tokens import Roster
 from supervisor.host import secrets
-from supervisor.host.sandbox import probing
-from supervisor.ledger import journal, store
+from supervisor.kernel import tokens
+from supervisor.kernel.errors import BudgetSpent, NotFound, NotRunning, Refused, UsageError
+from supervisor.sandbox import executors
+from supervisor.server.agent_requests import BURST
+from supervisor.store import journal, sqlite
 from tests.support import House, at_once, plan_of, shell_task, signal_if_there, wait_until
 
 FOREVER = "exec sleep 600"
@@ -66,8 +66,8 @@ def add(house: House, whose: str, text: str = FOREVER, **more: Any) -> str:
 
 
 def happened_to(house: House, task: str) -> list[tuple[str, dict[str, Any]]]:
-    with contextlib.closing(store.connect_readonly(house.home.ledger)) as db:
-        return [(entry["event"], entry["data"]) for entry in journal.of_task(db, task)]
+    with contextlib.closing(sqlite.connect_readonly(house.home.ledger)) as db:
+        return [(entry["event"], entry["data"]) for entry in journal.journal_of_task(db, task)]
 
 
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.soak)], ids=["two", "every"])
@@ -75,7 +75,7 @@ def test_a_script_conducts_in_one_slot_in_each_tier(house: House, every: bool) -
     """In two of them: without a sandbox, and in the one that confines most."""
     house.config.write_text('slots = 1\ngrace = "1s"\n[limits]\ndisk_free_min = 0\n')
     house.start_daemon()
-    tiers = [0, *sorted(int(tier) for tier in probing.known().tiers if tier > 0)]
+    tiers = [0, *sorted(int(tier) for tier in executors.known().tiers if tier > 0)]
     best = min(tiers[1:], default=0)
     tiers = tiers if every else sorted({0, tiers[-1]})
     start(house, *(conductor(SCRIPT, f"lead-{tier}", sandbox=tier) for tier in tiers))

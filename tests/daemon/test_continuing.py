@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from supervisor.host import files, processes
-from supervisor.host.sandbox import probing
-from supervisor.ledger import queries, store
+from supervisor.sandbox import executors
+from supervisor.store import queries, sqlite
 from tests import warm
 from tests.gateway.kit import know_prices, upstream
 from tests.gateway.simulator import Simulator
@@ -50,7 +50,7 @@ def script(sim: Simulator, name: str, *commands: str, text: str) -> None:
 
 
 def attempts(house: House, name: str) -> list[dict[str, Any]]:
-    with closing(store.connect_readonly(house.home.ledger)) as db:
+    with closing(sqlite.connect_readonly(house.home.ledger)) as db:
         return queries.attempts(db, house.task(name).id)
 
 
@@ -62,7 +62,7 @@ def transcript(house: House, name: str, epoch: int) -> list[dict[str, Any]]:
 def test_conversations_go_on(house: House, sim: Simulator) -> None:
     """All in one crew, since each of them waits for the pause after a loss; then once more through kills of the supervisor, and after a
     restart of the machine, when it costs nothing."""
-    tiers = [tier for tier in (0, 1) if not tier or tier in probing.known().tiers]
+    tiers = [tier for tier in (0, 1) if not tier or tier in executors.known().tiers]
     names = [f"tier{tier}" for tier in tiers]
     for name in ("copy-a", "copy-b"):
         script(sim, name, f"echo {name} > {name}", text=f"I am {name}.")
@@ -215,7 +215,7 @@ def _what_was_running_goes_on_after_a_restart_of_the_machine(house: House, sim: 
     assert {house.state(name) for name in ("one", "two", "three")} == {"done"}, house.account()
     for name, cause in (("one", "resumed: lost: the machine was restarted"), ("two", "lost: the machine was restarted")):
         assert [(row["end"], row["cause"]) for row in attempts(house, name)] == [("lost", ""), ("done", cause)]
-    with closing(store.connect_readonly(house.home.ledger)) as db:
+    with closing(sqlite.connect_readonly(house.home.ledger)) as db:
         told = [json.loads(row["data"]) for row in db.execute("SELECT data FROM journal WHERE event = 'machine rebooted'")]
         spent = {tuple(row) for row in db.execute("SELECT failures, restarts FROM task WHERE run = ?", (house.task("one").run,))}
     assert told == [{"from_boot": OTHER, "to_boot": processes.boot_id()}]

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from agents.kinds import kinds
-from supervisor.core.conversations import COULD_NOT, How, Origin
-from supervisor.core.errors import HostError, Refused
-from supervisor.core.spec import TaskSpec
-from supervisor.daemon import continuing
 from supervisor.host.paths import Home
-from supervisor.host.sandbox import agent_homes
-from supervisor.ledger.conversations import Before, Held
-from supervisor.ledger.rows import LaunchRow
+from supervisor.kernel.conversations import COULD_NOT, How, Origin
+from supervisor.kernel.errors import HostError, Refused
+from supervisor.kernel.spec import TaskSpec
+from supervisor.sandbox import homes
+from supervisor.server.attempts import continuing
+from supervisor.store.conversations import Before, Held
+from supervisor.store.rows import LaunchRow
 
 SPEC = TaskSpec("a", "a", "claude", (), prompt="x")
 LOST = Held("run/a", 1, "s", None, "lost", "its runner died", "c0ffee", "")
@@ -120,7 +120,7 @@ def copied_home(state: Home, person: Path, epoch: int) -> Path:
     """An attempt with its copy of a home, as a confined one has it; the copy of that home."""
     attempt = state.attempt("run/a", epoch)
     attempt.mkdir(parents=True)
-    agent_homes.prepare(attempt, agent_homes.find(person, {}, ()), gives_back=True)
+    homes.prepare(attempt, homes.find(person, {}, ()), gives_back=True)
     return attempt / "home" / str(person.resolve()).lstrip("/")
 
 

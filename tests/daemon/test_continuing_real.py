@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.sandbox import Tier
 from supervisor.host import files
-from supervisor.host.sandbox import probing
+from supervisor.sandbox import executors
+from supervisor.sandbox.policy import Tier
 from tests.daemon.test_continuing import CRASH, NAMED, WORK, attempts, task
 from tests.gateway.clients.kit import CLIENTS, ClaudeCode, Codex
 from tests.gateway.kit import upstream
@@ -44,7 +44,7 @@ def agent_home(tmp_path: Path) -> Path:
 def test_a_killed_agent_goes_on_and_answers(house: House, tmp_path: Path, kind: str, api: str, model: str, tier: int) -> None:
     if not (BIN / kind).exists():
         pytest.skip(f"{kind} is not installed in {CLIENTS}: run make clients")
-    if Tier(tier) not in probing.known().tiers:
+    if Tier(tier) not in executors.known().tiers:
         pytest.skip("this host cannot")
     files.private_dir(house.home.root)
     keys = {"kind": kind, "model": model, "sandbox": tier, "params.HOME": str(agent_home(tmp_path))}
@@ -74,7 +74,7 @@ def test_a_copy_finds_the_providers_cache(house: House, tmp_path: Path) -> None:
     """What Claude Code sends first in a copy begins with the very bytes of its last request before: at one path, and also at another."""
     if not (BIN / "claude").exists():
         pytest.skip(f"claude is not installed in {CLIENTS}: run make clients")
-    if Tier.FILES not in probing.known().tiers:
+    if Tier.FILES not in executors.known().tiers:
         pytest.skip("this host cannot")
     files.private_dir(house.home.root)
     keys = {"kind": "claude", "model": ClaudeCode.model, "sandbox": 1, "params.HOME": str(agent_home(tmp_path))}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from supervisor.ledger import store
+from supervisor.store import sqlite
 from tests.support import House, plan_of, shell_task, wait_until
 
 
@@ -96,7 +96,7 @@ def test_a_kind_that_promises_one_line_is_held_to_it(house: House) -> None:
 
 
 def _as_analyst(house: House, task: str, spoken: str) -> None:
-    db = store.connect(house.home.ledger, create=False)
+    db = sqlite.connect(house.home.ledger, create=False)
     try:
         (text,) = db.execute("SELECT spec FROM task WHERE id = ?", (task,)).fetchone()
         shape = json.loads(text) | {"kind": "analyst", "argv": ["python3", "-c", spoken]}

@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from agents import hints
+from agents import status as hints
 from agents.status import AgentState, Evidence, Source, fuse
-from supervisor.core import tokens
-from supervisor.daemon import protocol
+from supervisor.client import protocol
 from supervisor.host import secrets
+from supervisor.kernel import tokens
 from tests.support import House, plan_of, shell_task, wait_until
 
 RESULT = '{"type":"result","subtype":"success","is_error":false,"result":"TASK DONE"}'

@@ -9,14 +9,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from supervisor.bench.queue import fake_doors
-from supervisor.bench.queue.fake_doors import Agents, FakeEnding, FakeObserver, TimedLedger
-from supervisor.core.commands import Command, Start
-from supervisor.core.events import Submitted
-from supervisor.daemon.loop import Loop
-from supervisor.daemon.observation import Key, Seen
+from nightcrew.plugins.bench.queue import fake_doors
+from nightcrew.plugins.bench.queue.fake_doors import Agents, FakeEnding, FakeObserver, TimedLedger
 from supervisor.host.paths import Home
-from supervisor.ledger.rows import AttemptRow
+from supervisor.kernel.decision import Command, Start
+from supervisor.kernel.events import Submitted
+from supervisor.server.attempts.observe import Key, Seen
+from supervisor.server.loop import Loop
+from supervisor.store.rows import AttemptRow
 from tests.ledger.kit import RUN, spec, submission
 
 HANGS_S = 10.0

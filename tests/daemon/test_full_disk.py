@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.daemon import protocol
-from supervisor.faces import status
-from supervisor.host.sandbox import probing
+from supervisor.client import protocol
+from supervisor.sandbox import executors
+from supervisor.views import status
 from tests import support
 from tests.support import House, git, make_repository, plan_of, shell_task, wait_until
 
@@ -30,7 +30,7 @@ AGENT = f"head -c {LEFT} /dev/urandom > left.bin; touch ready; while [ ! -e go ]
 @pytest.fixture(params=[0, 1])
 def tight(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[House]:
     """A house on one disk of 48 MB with its repository; its agents in tier 0 or 1."""
-    if request.param and not any(probing.known().works.values()):
+    if request.param and not any(executors.known().works.values()):
         pytest.skip("no sandbox works here")
     with support.small_disk(tmp_path / "small", "size=48m,mode=0755") as place:
         made = House(place, make_repository(place / "repo"))

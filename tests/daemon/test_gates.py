@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from supervisor.host import files
-from supervisor.host.sandbox import probing
-from supervisor.ledger import queries, store
+from supervisor.sandbox import executors
+from supervisor.store import queries, sqlite
 from tests.gateway.kit import know_prices, upstream
 from tests.gateway.simulator import Simulator
 from tests.support import House, git, wait_until
@@ -39,7 +39,7 @@ def task(name: str, **keys: Any) -> str:
 
 def ends(house: House, name: str) -> list[tuple[str, str]]:
     """How its attempts ended and why."""
-    with closing(store.connect_readonly(house.home.ledger)) as db:
+    with closing(sqlite.connect_readonly(house.home.ledger)) as db:
         return [(row["end"], row["end_cause"]) for row in queries.attempts(db, house.task(name).id)]
 
 
@@ -52,7 +52,7 @@ def test_a_gate_decides_and_a_failed_one_is_tried_once_more(house: House, sim: S
     sim.faults(tool="bash", tool_input={"command": "echo wrong > work"}, contains="the agent's work.", times=1)
     sim.faults(tool="bash", tool_input={"command": "echo right > work"}, contains="did not pass its gate", times=1)
     sim.faults(text="It is done.", contains="the agent's work.")
-    tier = max(tier for tier in (0, 1) if not tier or tier in probing.known().tiers)
+    tier = max(tier for tier in (0, 1) if not tier or tier in executors.known().tiers)
     seen = f"cat made; test -e {house.home.ledger} && echo the ledger"
     plan = (
         task("good", command="echo made > made", gate=f"{seen}; true", sandbox=tier)
@@ -76,7 +76,7 @@ def test_a_gate_decides_and_a_failed_one_is_tried_once_more(house: House, sim: S
     agent = house.task("agent")
     assert (agent.state, ends(house, "agent")) == ("done", [("failed", "gate: exit code 1"), ("done", "")]), house.account()
     assert git(house.repo, "show", f"{agent.branch}:work") == "right"
-    with closing(store.connect_readonly(house.home.ledger)) as db:
+    with closing(sqlite.connect_readonly(house.home.ledger)) as db:
         assert queries.attempts(db, agent.id)[1]["cause"] == "resumed: failed: gate: exit code 1"
     assert record(house, "agent", 2, "out/transcript.jsonl").count("did not pass its gate") == 1
 
@@ -105,7 +105,7 @@ def test_a_gate_that_meets_a_limit_says_which(house: House) -> None:
 
 LEAVES = "mkdir -p __pycache__; echo x > __pycache__/a.pyc; echo gate >> README; rm work; echo new > report"
 """Files that a gate writes, changes and removes beside judging."""
-TIERS = [tier for tier in (0, 1, 2) if not tier or tier in probing.known().tiers]
+TIERS = [tier for tier in (0, 1, 2) if not tier or tier in executors.known().tiers]
 
 
 def test_what_a_gate_changes_is_kept_apart_from_the_work(house: House) -> None:

@@ -14,12 +14,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from supervisor.core.admission import ADMIT, of_start
-from supervisor.core.states import TaskClass
-from supervisor.daemon import gateway_process, gateway_report, prices
-from supervisor.daemon.gateway import LOOK_S, _fresh_for_s
 from supervisor.gateway import status_client
 from supervisor.host import files, processes
+from supervisor.kernel.admission import ADMIT, of_start
+from supervisor.kernel.states import TaskClass
+from supervisor.server import gateway_process, gateway_report, prices
+from supervisor.server.gateway import LOOK_S, _fresh_for_s
 from tests.daemon.models_kit import Models
 from tests.gateway.kit import KEY, upstream
 from tests.support import House, plan_of, shell_task, wait_until

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.gateway.settings import GatewaySettings, KeySource, Upstream
-from supervisor.core.gateway.types import Api
-from supervisor.daemon import gateway_problems, gateway_report
-from supervisor.daemon.gateway_problems import DEAD_S, UNSERVED_S, GatewayProblems
+from supervisor.gateway.admission.types import Api, GatewaySettings, KeySource, Upstream
 from supervisor.host.paths import Home
+from supervisor.server import gateway, gateway_report
+from supervisor.server.gateway import DEAD_S, UNSERVED_S, GatewayProblems
 
 HOME = Home(Path("/h"))
 SETTINGS = GatewaySettings(upstreams=(Upstream("main", Api.ANTHROPIC, "https://api.invalid"),))
@@ -83,7 +82,7 @@ def test_a_limit_is_daily_work_and_no_trouble(why: str) -> None:
 
 
 def test_an_upstream_that_left_the_settings_refuses_nothing() -> None:
-    assert gateway_problems.standing(HOME, status(pool("key refused", account="gone")), SETTINGS) == []
+    assert gateway.standing(HOME, status(pool("key refused", account="gone")), SETTINGS) == []
 
 
 @pytest.mark.parametrize(
@@ -95,7 +94,7 @@ def test_an_upstream_that_left_the_settings_refuses_nothing() -> None:
     ],
 )
 def test_the_next_step_fits_where_the_key_comes_from(source: KeySource, step: str) -> None:
-    assert gateway_problems.next_step(HOME, Upstream("main", Api.ANTHROPIC, "", key=source)).startswith(step)
+    assert gateway.next_step(HOME, Upstream("main", Api.ANTHROPIC, "", key=source)).startswith(step)
 
 
 def test_a_supervisor_that_is_not_there_says_nothing(tmp_path: Path) -> None:

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.errors import NotRunning
-from supervisor.core.events import TrafficChanged
-from supervisor.daemon import gateway_process
-from supervisor.daemon.gateway import Load, _load
 from supervisor.gateway import process_lock, status_client
 from supervisor.host import files, processes
 from supervisor.host.paths import Home
+from supervisor.kernel.errors import NotRunning
+from supervisor.kernel.events import TrafficChanged
+from supervisor.server import gateway_process
+from supervisor.server.gateway import Load, _load
 from tests.support import wait_until
 
 # Whom we take for it --------------------------------------------------------------------------------------------------------------

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.sandbox import Tier
-from supervisor.core.spec import TaskSpec
-from supervisor.daemon.isolation import Attempt, Confined, Isolation
 from supervisor.host import files
-from supervisor.host.gpus import Found, Gpu
+from supervisor.host.gpus import Found, GpusGpu
 from supervisor.host.paths import Home
+from supervisor.kernel.spec import TaskSpec
+from supervisor.sandbox.policy import Tier
+from supervisor.server.attempts.isolation import Attempt, Confined, Isolation
 from tests.support import House, make_repository, shell_task
 from worktrees import environments
 from worktrees.git import Git
@@ -34,7 +34,7 @@ def devices() -> tuple[str, ...]:
 @pytest.fixture
 def isolation(tmp_path: Path, devices: tuple[str, ...]) -> Isolation:
     made = Isolation(Home(files.private_dir(tmp_path / "home")), None)
-    made.gpus = Found(tuple(Gpu("nvidia", index, "x", (device,)) for index, device in enumerate(devices)), "")
+    made.gpus = Found(tuple(GpusGpu("nvidia", index, "x", (device,)) for index, device in enumerate(devices)), "")
     return made
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from agents.kinds import kinds
-from supervisor.daemon import agent_streams
-from supervisor.daemon.agent_streams import STAYS_S, Stream
-from supervisor.host.sandbox import probing
+from supervisor.sandbox import executors
+from supervisor.server.attempts import observe
+from supervisor.server.attempts.observe import STAYS_S, Stream
 from tests.agents.protocols.scenarios import DATA
 from tests.agents.turns import acp_agent
 from tests.gateway.clients.kit import CLIENTS
@@ -22,7 +22,7 @@ from tests.support import House, plan_of, shell_task, wait_until
 AGENT = [sys.executable, "-S", "-c", Path(acp_agent.__file__).read_text()]
 """Given as text, since a sandbox does not show it the file."""
 CLAUDE = CLIENTS / "node_modules/.bin/claude"
-TIER = max(int(tier) for tier in probing.known().tiers)
+TIER = max(int(tier) for tier in executors.known().tiers)
 
 
 def task(name: str, prompt: str, **keys: object) -> str:
@@ -147,7 +147,7 @@ def test_an_agent_that_does_not_leave_is_ended_with_a_note(house: House) -> None
 
 def test_a_long_line_and_a_log_that_grows_are_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is cut where, the end is the same; a line that is longer than a look is passed by."""
-    monkeypatch.setattr(agent_streams, "CHUNK", 20_000)
+    monkeypatch.setattr(observe, "CHUNK", 20_000)
     whole = (DATA / "claude-2.1.329/tool.jsonl").read_bytes()
     whole = whole.replace(b"\n", b'\n{"type":"assistant","message":"%s"}\n' % (b"x" * 50_000), 1)
     log = tmp_path / "stdout.log"

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.errors import NotFound, Refused
-from supervisor.core.spec import Submission
-from supervisor.daemon import installed_nights, night_start
-from supervisor.ledger import store
+from supervisor.features.night import install as night_install
+from supervisor.kernel.errors import NotFound, Refused
+from supervisor.kernel.spec import Submission
+from supervisor.store import sqlite
 from tests.daemon.installed_kit import own_crontab
 from tests.support import House, shell_task
 
@@ -46,7 +46,7 @@ def listed(house: House) -> dict[str, Any]:
 
 
 def refusals(house: House) -> list[dict[str, Any]]:
-    with closing(store.connect_readonly(house.home.ledger)) as db:
+    with closing(sqlite.connect_readonly(house.home.ledger)) as db:
         return [json.loads(row["data"]) for row in db.execute("SELECT data FROM journal WHERE event = 'night refused'")]
 
 
@@ -122,7 +122,7 @@ def test_what_runs_is_what_was_looked_at_though_the_file_is_swapped_and_swapped_
     (house.repo / "nightcrew.toml").write_text("[defaults]\npriority = 7\n")
     plan = house.plan('[[tasks]]\nid = "good"\nkind = "builtin"\nprompt_file = "what.md"\n', name="chores.toml")
     install(house, "--yes", plan=plan)
-    consent = installed_nights.load(house.home, "chores")
+    consent = night_install.load(house.home, "chores")
     for name, text in {**house.env, **consent.env}.items():
         monkeypatch.setenv(name, text)
     target = next(Path(file) for file in consent.files if file.endswith(which))
@@ -143,7 +143,7 @@ def test_what_runs_is_what_was_looked_at_though_the_file_is_swapped_and_swapped_
         given.append(submission)
         return "r"
 
-    night_start.begin(house.home, "chores", datetime.now().astimezone(), hand_over)
+    night_install.begin(house.home, "chores", datetime.now().astimezone(), hand_over)
     [task] = given[0].spec.tasks
     assert (task.name, task.prompt, task.priority) == ("good", "do good\n", 7)
     assert len(reads) == 1
@@ -157,7 +157,7 @@ def test_a_start_that_comes_too_late_is_missed_and_said(house: House, table: Pat
     early = house.run("night", "run", "--installed", "chores")
     assert early.returncode == Refused.exit_code and "missed" not in early.stderr and "its first start is at" in early.stderr
     assert listed(house)["last"] is None
-    installed_nights.save(house.home, replace(installed_nights.load(house.home, "chores"), at=time.time() - 86400))
+    night_install.save(house.home, replace(night_install.load(house.home, "chores"), at=time.time() - 86400))
     done = house.run("night", "run", "--installed", "chores")
     assert done.returncode == Refused.exit_code and "was missed, and that night ended at" in done.stderr
     assert listed(house)["last"]["outcome"] == "missed"
@@ -197,10 +197,10 @@ def test_a_consent_holds_no_secret(house: House, table: Path) -> None:
 
 
 def test_a_name_is_made_of_the_plans_and_never_of_anything_else() -> None:
-    assert installed_nights.name_of(Path("/x/Nightly chores (ü).toml"), None) == "nightly-chores"
-    assert installed_nights.name_of(Path("/x/ÜÜÜ.toml"), None) == "night"
+    assert night_install.name_of(Path("/x/Nightly chores (ü).toml"), None) == "nightly-chores"
+    assert night_install.name_of(Path("/x/ÜÜÜ.toml"), None) == "night"
     with pytest.raises(Exception, match="--name"):
-        installed_nights.name_of(Path("x"), "../x")
+        night_install.name_of(Path("x"), "../x")
 
 
 def test_a_line_that_cron_cannot_hold_is_refused_and_nothing_is_kept(house: House, table: Path, tmp_path: Path) -> None:

@@ -10,12 +10,12 @@ from supervisor.host import processes
 from tests.support import House, git, wait_until
 
 FAULTY = """
-from supervisor.core.errors import DiskFull, ToolFailed, ToolHung
-from supervisor.daemon import ending, job_retries, launching
+from supervisor.kernel.errors import DiskFull, ToolFailed, ToolHung
+from supervisor.server.attempts import collect, jobs, launch
 
-job_retries.FIRST_S = job_retries.STEP_S = 0.01
-owner, method = {{"collect": (ending.Ending, "collect"), "release": (ending.Ending, "release"), "judge": (ending.Ending, "judged"),
-                 "prepare": (launching.Launching, "prepare"), "begin": (launching.Launching, "begin")}}[{step!r}]
+jobs.FIRST_S = jobs.STEP_S = 0.01
+owner, method = {{"collect": (collect.Ending, "collect"), "release": (collect.Ending, "release"), "judge": (collect.Ending, "judged"),
+                 "prepare": (launch.Launching, "prepare"), "begin": (launch.Launching, "begin")}}[{step!r}]
 whole = getattr(owner, method)
 left = {times}
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from supervisor.daemon.job_slots import JobSlots
+from supervisor.server.attempts.jobs import JobSlots
 
 
 def test_a_slow_job_holds_up_nobody() -> None:

@@ -8,8 +8,8 @@ import json
 import os
 from pathlib import Path
 
-from supervisor.core.audit_events import trace_id
-from supervisor.ledger import queries, store
+from supervisor.features.audit.rules import trace_id
+from supervisor.store import queries, sqlite
 from tests.agents.protocols.scenarios import DATA
 from tests.support import House
 
@@ -57,7 +57,7 @@ def _proven(house: House, tool: queries.TaskView, denied: queries.TaskView) -> N
     told = {entry["kind"]: entry for entry in json.loads(house.ok("audit", "show", "--json", "--task", denied.id))["entries"]}
     assert (told["permission"]["decision"], told["permission"]["reason"]) == ("permission denied", "Bash: python3 -c 'print(1)'")
     assert told["tools"]["data"]["by"] == {"Bash": 1}
-    with contextlib.closing(store.connect_readonly(house.home.ledger)) as db:
+    with contextlib.closing(sqlite.connect_readonly(house.home.ledger)) as db:
         kept, spec = db.execute(
             "SELECT a.result, t.spec FROM attempt a JOIN task t ON t.id = a.task WHERE t.id = ?", (denied.id,)
         ).fetchone()

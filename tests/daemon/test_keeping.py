@@ -13,18 +13,20 @@ from typing import Any
 
 import pytest
 
-from supervisor.cli.commands import status
-from supervisor.core.errors import Refused
-from supervisor.core.keep import DAY_S, Keep, Limit
-from supervisor.daemon import past
-from supervisor.daemon.keeping import Done, Doors, Keeper, Keeping
-from supervisor.faces.night import model
+from supervisor.cli import status
+from supervisor.features.night import report as night_report
+from supervisor.features.retention import archive as retention_archive
+from supervisor.features.retention import archiving as retention_archiving
+from supervisor.features.retention import service as retention_service
+from supervisor.features.retention.rules import DAY_S, Keep, Limit
+from supervisor.features.retention.service import Done, Doors, Keeper, Keeping
 from supervisor.host import files
 from supervisor.host.clock import SystemClock
 from supervisor.host.paths import Home
-from supervisor.ledger import archive, archiving, queries, store
-from supervisor.ledger.ledger import Ledger
-from supervisor.ledger.queries import TaskView
+from supervisor.kernel.errors import Refused
+from supervisor.store import queries, sqlite
+from supervisor.store.ledger import Ledger
+from supervisor.store.queries import TaskView
 from tests.ledger import history
 from tests.ledger.kit import Wall, rows, spec, submit, whole
 from tests.support import House, wait_until
@@ -151,19 +153,19 @@ def test_what_is_shown_is_what_goes_and_the_limit_holds(tmp_path: Path) -> None:
         db.execute("UPDATE task SET ord = ord + 5000 WHERE run > ?", (runs[3],))
         for number, run in enumerate(runs):
             db.execute("UPDATE attempt SET result = result || ? WHERE task LIKE ?", (" " * 400 * (number % 4), f"{run}/%"))
-    shown, left = look(home, past.HISTORY, terms)
+    shown, left = look(home, retention_service.HISTORY, terms)
     doors = Doors(lambda: 1 << 40, lambda _, __: None)
     nothing = Limit()
     done = [one for one in Keeper(home, Keep(nothing, nothing, nothing, terms), SystemClock(), doors).round() if one is not None]
     assert [(one["name"], one["bytes"]) for one in done] == shown and 2 < len(shown) < len(runs)
-    again, used = look(home, past.HISTORY, terms)
+    again, used = look(home, retention_service.HISTORY, terms)
     print(f"{left} bytes, {len(shown)} of {len(runs)} runs went, {used} left; the last {shown[-1]}")
     assert bound - max(size for _, size in shown) <= used <= bound and again == []
 
 
 def look(home: Home, what: str, limit: Limit) -> tuple[list[tuple[str, int]], int]:
     """What of it would go, and how much there is."""
-    with contextlib.closing(past.Past(home, SystemClock().wall())) as seen:
+    with contextlib.closing(retention_service.Past(home, SystemClock().wall())) as seen:
         (found,) = (one for one in seen.look(Keep(**{what: limit})) if one.what == what)
     return [(one.thing.name, one.thing.size) for one in found.going], found.size
 
@@ -174,7 +176,7 @@ def test_what_was_shown_goes_in_parts(place: Place, limit: Limit) -> None:
     for number in range(2, 5):
         (place.home.attempt("r-old/t", number)).mkdir()
     terms = Keep(results=limit)
-    with contextlib.closing(past.Past(place.home, place.wall.now)) as seen:
+    with contextlib.closing(retention_service.Past(place.home, place.wall.now)) as seen:
         shown = [(one.thing.name, one.thing.size) for one in seen.look(terms)[0].going]
     keeper = Keeper(place.home, terms, Then(place.wall.now), Doors(lambda: 1 << 40, lambda _, data: place.noted.append(("", data))))
     keeping, pieces = Keeping(keeper, print), list[Done | None]()
@@ -199,13 +201,15 @@ def test_what_was_shown_goes_in_parts(place: Place, limit: Limit) -> None:
         await keeping.end()
 
     asyncio.run(asked())
-    assert [(one["name"], one["bytes"]) for one in done if one["what"] == past.RESULTS] == shown and all(size for _, size in shown)
+    assert [(one["name"], one["bytes"]) for one in done if one["what"] == retention_service.RESULTS] == shown and all(
+        size for _, size in shown
+    )
     assert [(data["run"], data["bytes"]) for _, data in place.noted] == shown, "each is said once"
 
 
 def test_the_order_of_runs_is_the_same_once_some_are_archived(place: Place) -> None:
     def shown() -> list[str]:
-        with contextlib.closing(store.connect_readonly(place.home.ledger)) as db:
+        with contextlib.closing(sqlite.connect_readonly(place.home.ledger)) as db:
             return [run.id for run in status._every(place.home, db)]
 
     before = shown()
@@ -214,7 +218,7 @@ def test_the_order_of_runs_is_the_same_once_some_are_archived(place: Place) -> N
 
 
 def test_what_was_interrupted_goes_on(place: Place) -> None:
-    with contextlib.closing(archiving.Archive(place.home.ledger, place.home.archive, place.wall)) as moving:
+    with contextlib.closing(retention_archiving.Archive(place.home.ledger, place.home.archive, place.wall)) as moving:
         assert moving.mark("r-old", 1 << 40) and moving.move("r-old")
     assert place.round() == ["history r-old"], "also when nothing is to be archived any more"
 
@@ -269,7 +273,7 @@ def an_archived_run_answers_as_before(house: House, old: TaskView, newer: str, b
     assert f"run {old.run}" in house.ok("status", "--all")
     assert [run["id"] for run in json.loads(house.ok("status", "--all", "--json"))["runs"]] == [newer, old.run]
     assert json.loads(house.ok("report", old.run, "--json"))["run"]["id"] == old.run
-    assert [task.id for task in model.read(house.home, old.run).tasks] == [old.id], "the morning report"
+    assert [task.id for task in night_report.read(house.home, old.run).tasks] == [old.id], "the morning report"
     assert json.loads(house.ok("night", "report", old.run, "--format", "json"))["run"]["id"] == old.run
     assert "its logs were removed" in house.run("logs", "first").stderr
     assert {"start", "end"} < {one["kind"] for one in json.loads(house.ok("audit", "show", "--task", "first", "--json"))["entries"]}
@@ -294,7 +298,7 @@ def the_audit_log_still_proves_it(house: House, run: str) -> None:
     with contextlib.closing(sqlite3.connect(house.home.archive)) as db, db:
         db.execute("UPDATE journal SET data = '{}' WHERE event = 'start'")
     assert house.run("audit", "verify").stdout.startswith(f"journal, row {number}: it was changed; line ")
-    with contextlib.closing(archive.connect(house.home.archive)) as db:
+    with contextlib.closing(retention_archive.connect(house.home.archive)) as db:
         assert queries.run(db, run).counts == {"failed": 1}
 
 
@@ -302,4 +306,4 @@ def test_a_ledger_of_an_older_version_is_not_looked_at(place: Place) -> None:
     with contextlib.closing(sqlite3.connect(place.home.ledger)) as db:
         db.execute("PRAGMA user_version=4")
     with pytest.raises(Refused, match="an older nightcrew wrote it"):
-        past.Past(place.home, place.wall.now)
+        retention_service.Past(place.home, place.wall.now)

@@ -11,10 +11,10 @@ import pytest
 
 from agents.kinds import Kind
 from agents.protocols import Outcome, Usage
-from agents.runner.output import Log
-from supervisor.core.result import Spent
-from supervisor.core.states import End
-from supervisor.daemon import kind_protocol
+from agents.runner.loop import Log
+from supervisor.kernel.result import Spent
+from supervisor.kernel.states import End
+from supervisor.server.attempts import kind_protocol
 from tests.agents.protocols.scenarios import DATA
 from tests.agents.protocols.test_protocols import ME, OTHER, result, start, stream
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor.core.spec import Settings
-from supervisor.daemon import lanes
-from supervisor.daemon.lanes import Lanes
 from supervisor.host.cores import Core
+from supervisor.kernel.spec import Settings
+from supervisor.server.attempts import limits
+from supervisor.server.attempts.limits import Lanes
 
 EIGHT = tuple(Core(0, (cpu,)) for cpu in range(8))
 
@@ -27,7 +27,7 @@ EIGHT = tuple(Core(0, (cpu,)) for cpu in range(8))
     ],
 )
 def test_how_many_lanes_there_are(settings: Settings, cores: int, count: int) -> None:
-    assert len(lanes.sets(settings, EIGHT[:cores])) == count
+    assert len(limits.sets(settings, EIGHT[:cores])) == count
 
 
 def test_the_emptiest_lane_gets_the_next_agent_and_full_ones_get_none() -> None:

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from agents import hook_client
-from supervisor.core import tokens
-from supervisor.core.errors import NotFound, Refused, UsageError
-from supervisor.daemon import protocol
+from supervisor.client import protocol
 from supervisor.host import secrets
+from supervisor.kernel import tokens
+from supervisor.kernel.errors import NotFound, Refused, UsageError
 from tests.support import House, wait_until
 
 FOREVER = "exec sleep 600"

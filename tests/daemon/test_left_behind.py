@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from supervisor.host.sandbox import probing
+from supervisor.sandbox import executors
 from tests.support import House, git
 
 ODD = r"mkdir -p 'sub/.GIT ' && echo one > 'git~1' && echo two > 'sub/.GIT /config' && mkfifo .Git"
@@ -15,7 +15,7 @@ SPARSE = "truncate -s 6G huge && truncate -s 2G large && truncate -s 100M holes1
 
 @pytest.fixture(params=[0, 1])
 def tier(request: pytest.FixtureRequest, house: House) -> int:
-    if request.param and not any(probing.known().works.values()):
+    if request.param and not any(executors.known().works.values()):
         pytest.skip("no sandbox works here")
     house.config.write_text(f'grace = "1s"\nsandbox = {request.param}\n[limits]\ndisk_free_min = 0\n')
     return int(request.param)

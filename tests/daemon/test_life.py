@@ -16,9 +16,10 @@ from pathlib import Path
 import pytest
 
 from supervisor import __version__
-from supervisor.core import records
-from supervisor.core.errors import Refused, TimedOut
-from supervisor.daemon import lock, protocol
+from supervisor.client import protocol
+from supervisor.kernel import records
+from supervisor.kernel.errors import Refused, TimedOut
+from supervisor.server import lock
 from tests.support import House, plan_of, shell_task, signal_if_there, wait_until
 
 AT_WORK = "echo $$ > pid; while [ ! -e go ]; do sleep 0.05; done; echo finished"

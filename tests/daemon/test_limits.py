@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core import records
 from supervisor.host import cgroups
 from supervisor.host.cgroups import Group, Support
+from supervisor.kernel import records
 from tests.host.cgroup_kit import python
 from tests.support import House, plan_of, shell_task, wait_until
 

@@ -13,17 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.errors import Refused
-from supervisor.core.identity import Identity
-from supervisor.daemon import lock
-from supervisor.daemon.lock import DaemonLock
 from supervisor.host import processes
+from supervisor.kernel.errors import Refused
+from supervisor.kernel.names import Identity
+from supervisor.server import lock
+from supervisor.server.lock import DaemonLock
 from tests.support import wait_until
 
 HOLDER = """
 import os, subprocess, sys
 from pathlib import Path
-from supervisor.daemon.lock import DaemonLock
+from supervisor.server.lock import DaemonLock
 held = DaemonLock(Path(sys.argv[1]))
 child = subprocess.Popen(["sh", "-c", "read line < " + sys.argv[2]], pass_fds=(held.handle,), stdout=subprocess.DEVNULL)
 print(child.pid, flush=True)
@@ -101,7 +101,7 @@ def test_a_supervisor_that_has_not_yet_written_its_pid_is_left_alone(tmp_path: P
 @contextlib.contextmanager
 def killed_holder(path: Path, argv: list[str]) -> Iterator[Identity]:
     """A child, running `argv`, of a holder of the lock that was killed; it inherited the lock."""
-    script = "import subprocess, sys; from pathlib import Path; from supervisor.daemon.lock import DaemonLock\n"
+    script = "import subprocess, sys; from pathlib import Path; from supervisor.server.lock import DaemonLock\n"
     script += (
         "held = DaemonLock(Path(sys.argv[1])); child = subprocess.Popen(sys.argv[2:], pass_fds=(held.handle,), stdout=subprocess.PIPE)\n"
     )

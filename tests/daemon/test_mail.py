@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from supervisor.core import tokens
-from supervisor.core.errors import Refused
-from supervisor.daemon import protocol
+from supervisor.client import protocol
 from supervisor.host import secrets
-from supervisor.host.sandbox import probing
+from supervisor.kernel import tokens
+from supervisor.kernel.errors import Refused
+from supervisor.sandbox import executors
 from tests.agents.turns import acp_agent
 from tests.support import House, git, plan_of, shell_task, wait_until
 
@@ -26,7 +26,7 @@ AIDER = """#!/bin/sh
 while [ "$1" != --message-file ]; do shift; done
 cat "$2" > told; echo "{\\"made\\": \\"$(cat made)\\"}"
 """
-CONFINED = [int(tier) for tier in probing.known().tiers if tier]
+CONFINED = [int(tier) for tier in executors.known().tiers if tier]
 
 
 def token(house: House, name: str) -> str:

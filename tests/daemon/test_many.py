@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from agents.tmux import PaneView, Tmux
-from supervisor.daemon import lock
-from supervisor.daemon.observation import Observer
 from supervisor.host import files
-from supervisor.ledger import journal, store
+from supervisor.server import lock
+from supervisor.server.attempts.observe import Observer
+from supervisor.store import journal, sqlite
 from tests.faults.checker import Evidence
 from tests.support import House, git, plan_of, shell_task, wait_until
 
@@ -129,7 +129,7 @@ def test_a_hundred_submitted_and_cancelled_leave_nothing(house: House, seed: int
 
 
 def unreleased(house: House) -> list[str]:
-    db = store.connect_readonly(house.home.ledger)
+    db = sqlite.connect_readonly(house.home.ledger)
     try:
         return [str(row["task"]) for row in db.execute("SELECT task FROM attempt WHERE state <> 'released'")]
     finally:
@@ -192,9 +192,9 @@ def crash(house: House) -> None:
 
 
 def ends(house: House, task: str) -> int:
-    db = store.connect_readonly(house.home.ledger)
+    db = sqlite.connect_readonly(house.home.ledger)
     try:
-        return sum(entry["event"].startswith("end ") for entry in journal.of_task(db, task))
+        return sum(entry["event"].startswith("end ") for entry in journal.journal_of_task(db, task))
     finally:
         db.close()
 

@@ -8,16 +8,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from supervisor.core.account import Measured
-from supervisor.core.records import Exit
-from supervisor.core.result import Spent
-from supervisor.core.spec import TaskSpec
-from supervisor.daemon import attempt_account
-from supervisor.daemon.agent_evidence import RECORD, AgentEvidence, waited_for_person
 from supervisor.host import files
 from supervisor.host.paths import Home
-from supervisor.ledger import queries, store
-from supervisor.ledger.rows import AttemptRow
+from supervisor.kernel.account import Measured
+from supervisor.kernel.records import Exit
+from supervisor.kernel.result import Spent
+from supervisor.kernel.spec import TaskSpec
+from supervisor.server.attempts import collect
+from supervisor.server.attempts.observe import RECORD, AgentEvidence, waited_for_person
+from supervisor.store import queries, sqlite
+from supervisor.store.rows import AttemptRow
 from tests.support import House, plan_of, shell_task, wait_until
 
 BUSY = [sys.executable, "-c", "import time\nheld = bytearray(80 << 20)\nwhile time.process_time() < 0.3: pass"]
@@ -34,13 +34,13 @@ def test_an_attempt_that_ended_has_its_account(house: House) -> None:
     assert account["wall_s"] >= 0.3 and account["local_s"] == account["wall_s"], "it asked no model and no person"
     assert (account["tokens"], account["human_s"], account["peak_gpu_memory"]) == (None, None, None)
     assert json.loads((house.home.attempt(task.id, 1) / "result.json").read_text())["account"] == account
-    with contextlib.closing(store.connect_readonly(house.home.ledger)) as db:
+    with contextlib.closing(sqlite.connect_readonly(house.home.ledger)) as db:
         assert json.loads(db.execute("SELECT account FROM attempt").fetchone()[0]) == account
 
 
 def account(house: House, name: str) -> dict[str, Any]:
     """Of its newest attempt, as the ledger has it now."""
-    with contextlib.closing(store.connect_readonly(house.home.ledger)) as db:
+    with contextlib.closing(sqlite.connect_readonly(house.home.ledger)) as db:
         row = db.execute("SELECT account FROM attempt WHERE task = ? ORDER BY epoch DESC", (house.task(name).id,)).fetchone()
     return dict(json.loads((row and row[0]) or "{}"))
 
@@ -79,7 +79,7 @@ def test_an_agent_near_its_memory_goes_on_in_a_new_attempt_with_its_work(house: 
 
 
 def attempts(house: House, name: str) -> list[dict[str, Any]]:
-    with contextlib.closing(store.connect_readonly(house.home.ledger)) as db:
+    with contextlib.closing(sqlite.connect_readonly(house.home.ledger)) as db:
         return queries.attempts(db, house.task(name).id)
 
 
@@ -160,9 +160,9 @@ def test_the_records_of_an_attempt_and_the_gateway_make_its_account(tmp_path: Pa
     record = Exit("run/a", 1, 0, None, "exit", cpu_s=9.0, max_rss=6)
     times = {"ready": 100.0, "started": 112.0, "ended": 212.0, "now": 5000.0}
     (directory / "paused").write_bytes(b"12.5 4990.0")  # it stands still since 10 s, again
-    made = attempt_account.closed(home, row, TaskSpec("a", "a", "shell", ("true",)), (record, spent), times)
+    made = collect.closed(home, row, TaskSpec("a", "a", "shell", ("true",)), (record, spent), times)
     assert made["paused_s"] == 22.5 and made["local_s"] == 100 - 22.5 - 10 - 5
     assert (made["slot_queue_s"], made["launch_s"], made["wall_s"], made["model_s"], made["token_queue_s"]) == (10.0, 2.0, 100.0, 10.0, 5.0)
     assert (made["tokens"], made["peak_memory"], made["samples"], made["cpu_s"]) == (8, 7, 3, 9.0)
     (directory / "paused").write_bytes(b"nan inf")
-    assert attempt_account.closed(home, row, TaskSpec("a", "a", "shell", ("true",)), (None, Spent()), times)["paused_s"] == 0.0
+    assert collect.closed(home, row, TaskSpec("a", "a", "shell", ("true",)), (None, Spent()), times)["paused_s"] == 0.0

@@ -16,18 +16,18 @@ from typing import Any
 
 import pytest
 
-from agents.builtin.models import DEFAULT_MODEL
-from supervisor.core.sandbox import Tier
-from supervisor.gateway import recording
+from nightcrew.plugins.builtin.conversation import DEFAULT_MODEL
+from supervisor.gateway import replay
 from supervisor.host import files
-from supervisor.host.sandbox import probing
+from supervisor.sandbox import executors
+from supervisor.sandbox.policy import Tier
 from tests.gateway.clients.kit import CLIENTS, ClaudeCode
 from tests.gateway.kit import know_prices, upstream
 from tests.gateway.simulator import Simulator
 from tests.support import House, wait_until
 
 CLAUDE = CLIENTS / "node_modules" / ".bin" / "claude"
-TIERS = sorted(int(tier) for tier in probing.known().tiers if tier >= Tier.FILES)
+TIERS = sorted(int(tier) for tier in executors.known().tiers if tier >= Tier.FILES)
 pytestmark = [
     pytest.mark.skipif(not CLAUDE.exists(), reason="make clients installs it"),
     pytest.mark.skipif(not TIERS, reason="this host has no sandbox"),
@@ -107,7 +107,7 @@ class Crew:
             return sorted(self.house.home.recordings.rglob("*.tape"), key=lambda tape: int(tape.stem))
 
         wait_until(lambda: len(tapes()) == self.sim.tally().asked, "every request to be recorded")
-        bodies = [json.loads(recording.read(tape).body) for tape in tapes()]
+        bodies = [json.loads(replay.read(tape).body) for tape in tapes()]
         return [json.dumps(body["messages"]) for body in bodies if body["model"] == MODELS[name]]
 
 

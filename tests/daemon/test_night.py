@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.commands import MoveNight
-from supervisor.core.night import CAP_REACHED, NightDefaults, NightOrder, NightState, NightTerms, OnCap
-from supervisor.core.night_rules import CAP_STOPPED
-from supervisor.daemon import night_terms, nights
+from supervisor.features.night import service as night_service
+from supervisor.features.night import terms as night_terms
 from supervisor.host.paths import Home
-from supervisor.ledger.ledger import Ledger
+from supervisor.kernel.decision import MoveNight
+from supervisor.kernel.night import CAP_REACHED, NightDefaults, NightOrder, NightState, NightTerms, OnCap
+from supervisor.kernel.night_rules import CAP_STOPPED
+from supervisor.store.ledger import Ledger
 from tests.daemon.models_kit import ASK, Models
 from tests.gateway import kit
 from tests.gateway.simulator import Simulator
@@ -105,8 +106,8 @@ def test_a_night_that_ended_as_the_supervisor_was_killed_gets_its_report_later(t
         ledger.commit([MoveNight(run, NightState.ENDED, "") for run in ("1122-aaaa", "1122-bbbb")])
         (tmp_path / "runs/1122-bbbb").mkdir(parents=True)
         (tmp_path / "runs/1122-bbbb/night.json").touch()
-        assert nights.unreported(ledger, home, wall.now + 60) == ["1122-aaaa"]
-        assert nights.unreported(ledger, home, wall.now + 2 * 86400) == []
+        assert night_service.unreported(ledger, home, wall.now + 60) == ["1122-aaaa"]
+        assert night_service.unreported(ledger, home, wall.now + 2 * 86400) == []
 
 
 DEFAULTS = NightDefaults(until="2h", grace_s=60.0, cost_max=5.0, parallel=2, on_cap=OnCap.STOP)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from supervisor.daemon import night_report
+from supervisor.features.night import service as night_service
 from supervisor.host.paths import Home
 
 
 def test_a_report_that_cannot_be_begun_is_said_and_ends_nothing(tmp_path: Path) -> None:
     said: list[str] = []
-    night_report.write("1122-n1gh", Home(tmp_path / "gone"), said.append)
+    night_service.write("1122-n1gh", Home(tmp_path / "gone"), said.append)
     assert said == ["the report of 1122-n1gh was not written: No such file or directory; next: nightcrew night report 1122-n1gh"]

@@ -16,12 +16,13 @@ from typing import Any
 import pytest
 
 from agents.tmux import Tmux
-from supervisor.core.notify import AGAIN_S, GROUP_S, RETRY_S, Kind, Notice, Receiver, Terms
-from supervisor.daemon import lock, notify_post
-from supervisor.daemon.notifying import Notifying, Sources, kept
+from supervisor.features.notify import post
+from supervisor.features.notify.rules import AGAIN_S, GROUP_S, RETRY_S, Kind, Notice, Receiver, Terms
+from supervisor.features.notify.service import Notifying, Sources, kept
 from supervisor.host.paths import Home
-from supervisor.ledger import journal
-from supervisor.ledger.ledger import Ledger
+from supervisor.server import lock
+from supervisor.store import journal
+from supervisor.store.ledger import Ledger
 from tests.ledger.kit import Wall
 from tests.support import House, wait_until
 
@@ -124,7 +125,7 @@ def test_what_was_being_sent_when_the_supervisor_was_killed_comes_once_more_a_qu
     class Killed(BaseException):
         """Whatever ends a process between two instructions."""
 
-    real = notify_post.post
+    real = post.post
 
     async def arrives_and_dies(*args: Any) -> dict[str, str]:
         await real(*args)
@@ -132,7 +133,7 @@ def test_what_was_being_sent_when_the_supervisor_was_killed_comes_once_more_a_qu
 
     night.fails("r/a")
     night.look()
-    monkeypatch.setattr(notify_post, "post", arrives_and_dies)
+    monkeypatch.setattr(post, "post", arrives_and_dies)
     with pytest.raises(Killed):
         night.look(GROUP_S)
     monkeypatch.undo()
@@ -176,15 +177,15 @@ def test_an_answer_that_is_no_says_why_and_not_where(inbox: Inbox, tmp_path: Pat
     file.write_text(inbox.url)
     file.chmod(0o600)
     receivers = [Receiver("env:NTFY", "env:NTFY"), Receiver(f"file:{file}", f"file:{file}"), Receiver("env:NONE", "env:NONE")]
-    answers = asyncio.run(notify_post.post([*receivers, Receiver("urls[3]", "nosuch://x")], "t", "b", {"NTFY": inbox.url}))
+    answers = asyncio.run(post.post([*receivers, Receiver("urls[3]", "nosuch://x")], "t", "b", {"NTFY": inbox.url}))
     assert len(inbox.messages) == 2
     assert [bool(why) for why in answers.values()] == [True] * 4
     assert "aSecretPath42" not in "".join(answers.values()) and "401" in answers["env:NTFY"]
-    said = notify_post.without_address(f"no answer of {inbox.url} \x1b[31mred\nnext", inbox.url)
+    said = post.without_address(f"no answer of {inbox.url} \x1b[31mred\nnext", inbox.url)
     assert "aSecretPath42" not in said and said.startswith("no answer of [hidden]") and said.endswith(" red\\nnext")
     assert "not set" in answers["env:NONE"]
     file.chmod(0o644)
-    assert "others can read it" in asyncio.run(notify_post.post(receivers[1:2], "t", "b", {}))[f"file:{file}"]
+    assert "others can read it" in asyncio.run(post.post(receivers[1:2], "t", "b", {}))[f"file:{file}"]
 
 
 def test_the_verb_tries_it_and_shows_what_is_set(house: House, inbox: Inbox) -> None:

@@ -14,15 +14,16 @@ from typing import Any
 
 import pytest
 
-from supervisor.core import tokens
-from supervisor.core.notify import AGAIN_S, ASKED_S, HERE, Kind, Notice, Receiver, Terms
-from supervisor.daemon import notify_here, notifying, protocol
-from supervisor.daemon.agent_evidence import AgentEvidence
-from supervisor.daemon.notifying import Notifying, Sources
+from supervisor.client import protocol
+from supervisor.features.notify import service as notify_service
+from supervisor.features.notify.rules import AGAIN_S, ASKED_S, HERE, Kind, Notice, Receiver, Terms
+from supervisor.features.notify.service import Notifying, Sources
 from supervisor.host import secrets
 from supervisor.host.clock import SystemClock
 from supervisor.host.paths import Home
-from supervisor.ledger.ledger import Ledger
+from supervisor.kernel import tokens
+from supervisor.server.attempts.observe import AgentEvidence
+from supervisor.store.ledger import Ledger
 from tests.cli.terminal import Terminal
 from tests.ledger.kit import Wall
 from tests.support import House, plan_of, shell_task, wait_until
@@ -133,7 +134,7 @@ def test_what_was_shown_when_a_supervisor_was_killed_is_not_shown_later_and_what
 
 def test_a_hook_that_asks_wakes_who_tells_and_another_one_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the wake-up this waits for an hour."""
-    monkeypatch.setattr(notifying, "LOOK_S", 3600.0)
+    monkeypatch.setattr(notify_service, "LOOK_S", 3600.0)
 
     async def play() -> list[str]:
         looked, over = list[str](), asyncio.Event()
@@ -146,7 +147,7 @@ def test_a_hook_that_asks_wakes_who_tells_and_another_one_does_not(tmp_path: Pat
             over.set()
             return False
 
-        task = asyncio.create_task(notifying._run(loop, [look], over))
+        task = asyncio.create_task(notify_service._run(loop, [look], over))
         for name in ("SessionStart", "UserPromptSubmit", "PermissionRequest"):
             heard.hook(("r/a", 1), name, {"session_id": "s", "tool_name": "Bash", "tool_input": {"command": "x"}})
             await asyncio.sleep(0)
@@ -169,5 +170,5 @@ def test_each_desktop_is_given_text_and_no_options(installed: str, argv: list[st
     def find(program: str) -> str | None:
         return program if program in installed.split() else None
 
-    made = notify_here.desktop_argv("-t", "a <b> & \\n", find)
+    made = notify_service.desktop_argv("-t", "a <b> & \\n", find)
     assert [word if not word.startswith("display") else "…" for word in made] == argv

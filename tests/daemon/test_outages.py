@@ -10,7 +10,7 @@ from typing import Any
 
 from supervisor.gateway.account.rows import REFUSED, SettledRow
 from supervisor.gateway.account.writer import Account
-from supervisor.ledger import queries, store
+from supervisor.store import queries, sqlite
 from tests.gateway.account.kit import opened, served, unpriced
 from tests.support import House, wait_until
 
@@ -18,7 +18,7 @@ CREW = 8
 
 
 def history(house: House, event: str) -> list[dict[str, Any]]:
-    with closing(store.connect_readonly(house.home.ledger)) as db:
+    with closing(sqlite.connect_readonly(house.home.ledger)) as db:
         found = db.execute("SELECT task, at, data FROM journal WHERE event = ? ORDER BY seq", (event,))
         return [dict(row) for row in found]
 
@@ -29,7 +29,7 @@ def test_one_that_dies_at_once_for_ever_is_quarantined_and_nobody_else_notices_p
     wait_until(lambda: house.task("bad").epoch >= 2, "its second attempt")
     daemon.kill()
     daemon.wait()
-    with closing(store.connect(house.home.ledger)) as db, db:
+    with closing(sqlite.connect(house.home.ledger)) as db, db:
         # As if it had been run again five times just now: a test need not wait for the pauses, a minute in all.
         db.execute("UPDATE task SET restarts = ?", (json.dumps([time.time()] * 5),))
     house.start_daemon()
@@ -61,7 +61,7 @@ def test_a_crew_that_crashes_at_once_is_one_outage_and_burns_nothing_p09(house: 
     (began,), (_,) = history(house, "outage"), history(house, "outage over")
     assert "agents died within 2 seconds, each of them failed: exit code 139" in json.loads(began["data"])["why"]
     assert house.daemon_output().count("an outage: ") == 1
-    with closing(store.connect_readonly(house.home.ledger)) as db:
+    with closing(sqlite.connect_readonly(house.home.ledger)) as db:
         again = sorted((queries.attempts(db, view.id)[1] for view in house.tasks()), key=lambda row: float(row["created"]))
         spent = [tuple(row) for row in db.execute("SELECT failures, restarts FROM task")]
     assert {(str(view.state), view.epoch) for view in house.tasks()} == {("done", 2)}
@@ -81,7 +81,7 @@ def test_an_agent_that_its_provider_failed_was_lost_and_runs_again_at_no_cost(ho
     house.wait_final()
     assert (house.state("served"), house.task("served").epoch) == ("failed", 1)
     assert (house.state("failed"), house.task("failed").epoch) == ("done", 2)
-    with closing(store.connect_readonly(house.home.ledger)) as db:
+    with closing(sqlite.connect_readonly(house.home.ledger)) as db:
         first = queries.attempts(db, house.task("failed").id)[0]
     assert (first["end"], first["end_cause"]) == ("lost", "its provider failed it (unreachable): exit code 1")
 

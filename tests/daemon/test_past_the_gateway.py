@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from agents.protocols import Outcome, Recorded, Usage
-from supervisor.core.gateway import client_env
-from supervisor.core.result import Spent
-from supervisor.daemon import kind_protocol
 from supervisor.gateway import status_client
+from supervisor.kernel import kind
+from supervisor.kernel.result import Spent
+from supervisor.server.attempts import kind_protocol
 from tests.daemon.models_kit import Models
 from tests.gateway.kit import know_prices
 from tests.support import wait_until
@@ -68,7 +68,7 @@ def test_tokens_that_went_past_the_gateway_are_counted_once_against_every_cap(mo
     ],
 )
 def test_what_the_gateway_never_saw(own: Usage | None, known: Spent, first: bool, past: object) -> None:
-    assert kind_protocol.past(Outcome(usage=own, cost_usd=0.1), known, first=first) == past
+    assert kind_protocol.beyond_exit_status(Outcome(usage=own, cost_usd=0.1), known, first=first) == past
 
 
 def test_a_proxy_that_is_passed_on_gets_nothing_of_the_gateways(models: Models) -> None:
@@ -91,7 +91,7 @@ def test_a_proxy_that_is_passed_on_gets_nothing_of_the_gateways(models: Models) 
     ],
 )
 def test_the_gateway_is_reached_by_no_proxy(environ: dict[str, str], names: str) -> None:
-    assert client_env.past_proxies(environ) == {"NO_PROXY": names, "no_proxy": names}
+    assert kind.past_proxies(environ) == {"NO_PROXY": names, "no_proxy": names}
 
 
 SITS = """

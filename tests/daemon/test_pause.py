@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from agents.tmux import Tmux
-from supervisor.core import records
 from supervisor.host import cgroups, procfs
+from supervisor.kernel import records
 from tests.support import House, plan_of, shell_task, wait_until
 
 pytestmark = pytest.mark.usefixtures("no_groups_left")

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from supervisor.daemon import lock
 from supervisor.host import files
-from supervisor.ledger import store
+from supervisor.server import lock
+from supervisor.store import sqlite
 from tests.daemon.test_continuing import attempts, task
 from tests.daemon.test_continuing_real import BIN, agent_home
 from tests.daemon.test_pause import stands_still
@@ -62,7 +62,7 @@ def ends(house: House, name: str = "agent") -> list[str | None]:
 
 def spent(house: House) -> tuple[int, str]:
     """The agent's failures and restarts."""
-    with contextlib.closing(store.connect_readonly(house.home.ledger)) as db:
+    with contextlib.closing(sqlite.connect_readonly(house.home.ledger)) as db:
         return tuple(db.execute("SELECT failures, restarts FROM task WHERE id = ?", (house.task("agent").id,)).fetchone())
 
 

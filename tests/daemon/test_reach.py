@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.sandbox import Tier
-from supervisor.host.sandbox import probing
+from supervisor.sandbox import executors
+from supervisor.sandbox.policy import Tier
 from tests.daemon.snapshot_kit import commit
 from tests.support import House, git, shell_task, wait_until
 
 INTERNET = """
 import fcntl, http.server, socket, struct, subprocess, sys
-from supervisor.host.sandbox import syscalls
+from supervisor.sandbox import exec_step
 
 class Host(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
@@ -31,7 +31,7 @@ class Host(http.server.BaseHTTPRequestHandler):
         pass
 
 address, hosts = sys.argv[1:]
-syscalls.loopback_up()
+exec_step.loopback_up()
 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as door:
     request = struct.pack("16sHH4s8x", b"lo:1", socket.AF_INET, 0, socket.inet_aton(address))
     fcntl.ioctl(door, 0x8916, request)  # SIOCSIFADDR
@@ -76,7 +76,7 @@ print(json.dumps({"plain": [plain(host) for host in hosts], "tunnel": [tunnel(ho
 
 @pytest.fixture(scope="module")
 def works() -> frozenset[Tier]:
-    return probing.probe().tiers
+    return executors.probe().tiers
 
 
 @pytest.fixture

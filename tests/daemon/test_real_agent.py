@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from agents.kinds import kinds
-from supervisor.core.sandbox import Tier
-from supervisor.daemon.agent_evidence import RECORD
 from supervisor.host import files
-from supervisor.host.sandbox import probing
+from supervisor.sandbox import executors
+from supervisor.sandbox.policy import Tier
+from supervisor.server.attempts.observe import RECORD
 from tests.gateway.clients.kit import CLIENTS, ClaudeCode, Codex
 from tests.gateway.kit import upstream
 from tests.gateway.simulator import Simulator
@@ -54,7 +54,7 @@ def test_an_agent_commits_and_tags_in_its_sandbox(
 ) -> None:
     if not (BIN / kind).exists():
         pytest.skip(f"{kind} is not installed in {CLIENTS}: run make clients")
-    if Tier(tier) not in probing.known().tiers:
+    if Tier(tier) not in executors.known().tiers:
         pytest.skip("this host cannot")
     home = files.private_dir(tmp_path / "agent-home")
     for directory in (".claude", ".codex"):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.daemon import lock
+from supervisor.server import lock
 from tests.daemon.installed_kit import RealCron, real_cron
 from tests.support import House, make_repository, shell_task, signal_if_there, wait_until
 

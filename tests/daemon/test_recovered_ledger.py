@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.ledger import journal, store
+from supervisor.store import journal, sqlite
 from tests.support import House, git, plan_of, shell_task, wait_until
 
 PAGE = 4096
@@ -72,9 +72,9 @@ def test_a_crew_goes_on_after_its_ledger_was_recovered(house: House, tmp_path: P
     if how == "headers":
         assert states == dict.fromkeys(("ended", "again", "works", "waits", "later"), "done") and said["lost"] == []
         assert git(house.repo, "show", f"{house.task('works').branch}:worked") == "worked", "the agent went on"
-        db = store.connect_readonly(house.home.ledger)
+        db = sqlite.connect_readonly(house.home.ledger)
         for name in ("works", "waits", "ended"):
-            ends = [line["event"] for line in journal.of_task(db, house.task(name).id) if line["event"].startswith("end ")]
+            ends = [line["event"] for line in journal.journal_of_task(db, house.task(name).id) if line["event"].startswith("end ")]
             assert ends == ["end done"], (name, ends)
         db.close()
     assert json.loads(house.ok("doctor", "--json"))["schema"] == 1
@@ -103,7 +103,7 @@ def test_where_an_attempt_worked_whose_row_is_lost_is_found_again(house: House) 
     house.ok("add", "-f", "--id", "one", "echo kept > kept")
     house.ok("down")
     before = house.task("one")
-    db = store.connect(house.home.ledger)
+    db = sqlite.connect(house.home.ledger)
     (root,) = db.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'attempt'").fetchone()
     db.close()
     data = bytearray(house.home.ledger.read_bytes())

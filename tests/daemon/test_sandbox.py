@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.sandbox import Tier
 from supervisor.host import files
-from supervisor.host.sandbox import probing
+from supervisor.sandbox import executors
+from supervisor.sandbox.policy import Tier
 from tests.daemon.snapshot_kit import commit, states
 from tests.gateway.kit import know_prices, upstream
 from tests.gateway.simulator import Simulator
@@ -63,7 +63,7 @@ tries = {
     "out": lambda: write(os.environ["NIGHTCREW_OUT"] + "/answer"),
     "tmp": lambda: write("/tmp/own-file") if P["tier"] else write(os.environ["TMPDIR"] + "/own-file"),
     "quota": lambda: sh(sys.executable, "-I", "-m", "supervisor.cli.main", "quota", "tickets"),
-    "our packages": lambda: sh(sys.executable, "-I", "-c", "import agents.analysts, supervisor, worktrees"),
+    "our packages": lambda: sh(sys.executable, "-I", "-c", "import nightcrew.plugins.analyze, supervisor, worktrees"),
     "gateway": ask,
 }
 could = {}
@@ -91,7 +91,7 @@ preload = ["colorsys"]
 
 @pytest.fixture(scope="module")
 def works() -> frozenset[Tier]:
-    return probing.probe().tiers
+    return executors.probe().tiers
 
 
 @contextlib.contextmanager

@@ -18,10 +18,10 @@ import pytest
 
 import tests.data
 from agents import delivery
-from supervisor.daemon import sending
-from supervisor.host import terminals
-from supervisor.host.sandbox import agent_homes
-from supervisor.ledger import store
+from supervisor.host import processes
+from supervisor.sandbox import homes
+from supervisor.server.attempts import sending
+from supervisor.store import sqlite
 from tests.support import House, make_repository, plan_of, shell_task, wait_until
 
 
@@ -67,9 +67,9 @@ class Agent:
     def age_s(self) -> float:
         """Of the process that it became."""
         runner = int(self.tmux("display-message", "-p", "-t", self.pane, "#{pane_pid}"))
-        terminal = terminals.look(self.tmux("display-message", "-p", "-t", self.pane, "#{pane_tty}").strip(), runner)
+        terminal = processes.look(self.tmux("display-message", "-p", "-t", self.pane, "#{pane_tty}").strip(), runner)
         assert terminal is not None
-        return terminals.age_s(terminal.foreground)
+        return processes.age_s(terminal.foreground)
 
     @property
     def view(self) -> Any:
@@ -324,7 +324,7 @@ def test_ids_not_names_say_where_a_text_goes_and_nothing_keeps_its_words(agent: 
     shape = json.loads(agent.house.ok("status", agent.name, "--json"))
     assert "secret" not in json.dumps(shape)
     assert [entry["event"] for entry in shape["journal"]][-2:] == ["send", "send unconfirmed"]
-    with contextlib.closing(store.connect_readonly(agent.house.home.ledger)) as db:
+    with contextlib.closing(sqlite.connect_readonly(agent.house.home.ledger)) as db:
         assert db.execute("SELECT DISTINCT text FROM delivery WHERE state NOT IN ('pending', 'typing')").fetchall()[0][0] == ""
         assert db.execute("SELECT count(*) FROM journal WHERE data LIKE '%secret%'").fetchone()[0] == 0
 
@@ -338,7 +338,7 @@ def test_the_record_of_a_confined_claude_is_in_its_copy_of_the_home(tmp_path: Pa
     for attempt in attempts:
         attempt.mkdir()
     for attempt in attempts[:2]:
-        made = agent_homes.prepare(attempt, agent_homes.find(tmp_path / "person", {}, ()), gives_back=True)
+        made = homes.prepare(attempt, homes.find(tmp_path / "person", {}, ()), gives_back=True)
         assert sending._session(person / "sessions", "2.json", attempt) is None
         own = attempt / made.own(str(person / "sessions"))
         own.mkdir()

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.asking import Question
-from supervisor.core.crew import Crew
-from supervisor.core.events import Event, PersonNeeded
-from supervisor.core.night import Night, NightTerms
-from supervisor.core.states import AttemptState, TaskState, Until
-from supervisor.core.task import Attempt, PauseState, Task
-from supervisor.daemon.setting_aside import PATIENCE_S, SettingAside
-from supervisor.ledger.ledger import Ledger
+from supervisor.features.night.service import PATIENCE_S, SettingAside
+from supervisor.kernel.crew import Crew
+from supervisor.kernel.events import Event, PersonNeeded
+from supervisor.kernel.night import Night, NightTerms
+from supervisor.kernel.outage import Question
+from supervisor.kernel.states import AttemptState, TaskState, Until
+from supervisor.kernel.task import Attempt, PauseState, Task
+from supervisor.store.ledger import Ledger
 from tests.gateway.kit import StandingClock
 
 RUN, TASK = "1123-k3f9", "1123-k3f9/a"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.sandbox import Tier
 from supervisor.host import files
-from supervisor.host.sandbox import probing
+from supervisor.sandbox import executors
+from supervisor.sandbox.policy import Tier
 from tests.support import House, shell_task, wait_until
 
 AGENT = """
@@ -27,7 +27,7 @@ def login(token: str, expires: int) -> str:
 
 
 def test_what_an_agent_renews_is_the_persons_also_when_the_supervisor_is_killed(house: House, tmp_path: Path) -> None:
-    if Tier.FILES not in probing.known().tiers:
+    if Tier.FILES not in executors.known().tiers:
         pytest.skip("this host cannot")
     home, now = files.private_dir(tmp_path / "person"), int(time.time() * 1000)
     real = files.private_dir(home / ".claude") / ".credentials.json"

@@ -16,7 +16,7 @@ from tests.gateway.kit import upstream
 from tests.support import House, git, mounted_below, wait_until
 from worktrees import templates
 from worktrees.git import Git
-from worktrees.layers import beside
+from worktrees.private_repository import beside
 from worktrees.repository import discover
 
 ORDINARY = pytest.mark.skipif(os.geteuid() == 0, reason="root has overlays that everybody sees")

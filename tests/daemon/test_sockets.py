@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.errors import NotRunning
-from supervisor.daemon import lock, protocol, start
+from supervisor.client import protocol, start
 from supervisor.host import unix_sockets
+from supervisor.kernel.errors import NotRunning
+from supervisor.server import lock
 from tests.support import House, wait_until
 
 AT_WORK = "while [ ! -e go ]; do sleep 0.05; done; echo finished"

@@ -8,8 +8,8 @@ import os
 import time
 from pathlib import Path
 
-from supervisor.core.units import rfc3339
-from supervisor.ledger import store
+from supervisor.kernel.format import rfc3339
+from supervisor.store import sqlite
 from tests.agents.protocols.scenarios import DATA, RESETS_AT
 from tests.daemon.test_continuing import attempts
 from tests.support import House, wait_until
@@ -35,7 +35,7 @@ def test_it_is_parked_until_the_reset_and_goes_on(house: House, tmp_path: Path) 
     wait_until(lambda: house.state("a") == "parked", "it to be parked")
     wait = rfc3339(float(resets_at + 60))
     assert attempts(house, "a")[0]["end_cause"] == f"its limit is spent until {str(wait)[:19]}Z"
-    with contextlib.closing(store.connect_readonly(house.home.ledger)) as db:
+    with contextlib.closing(sqlite.connect_readonly(house.home.ledger)) as db:
         at, spent_retries, restarts = db.execute("SELECT not_before, failures, restarts FROM task WHERE name = 'a'").fetchone()
     assert (round(at), spent_retries, restarts) == (resets_at + 60, 0, "[]")
     assert "parked" in house.ok("status") and "its limit is spent until" in house.ok("status")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.ledger import store
+from supervisor.store import sqlite
 from tests import support
 from tests.support import House, make_repository, wait_until
 
@@ -74,7 +74,7 @@ def assert_refused(house: House, how: str, commands: list[list[str]]) -> None:
         lines = [line for line in done.stderr.splitlines() if not line.startswith("nightcrew: starting")]
         assert done.returncode == 1 and len(lines) == 1, (how, words, done.stderr)
         assert str(house.home.ledger) in lines[0] and "kept: the file as it was" in lines[0] and "; next: " in lines[0], (how, lines)
-        assert ("schema 99" in lines[0] and f"up to {store.SCHEMA}" in lines[0]) if how == "newer" else "damaged" in lines[0], (how, lines)
+        assert ("schema 99" in lines[0] and f"up to {sqlite.SCHEMA}" in lines[0]) if how == "newer" else "damaged" in lines[0], (how, lines)
         assert "Traceback" not in done.stderr, how
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.errors import LedgerError, NightcrewError, TokenRefused
-from supervisor.daemon.submissions import Made, Submissions
 from supervisor.host.clock import SystemClock
-from supervisor.ledger.ledger import Ledger
+from supervisor.kernel.errors import LedgerError, NightcrewError, TokenRefused
+from supervisor.server.loop import Made, Submissions
+from supervisor.store.ledger import Ledger
 from tests.ledger.kit import Wall, rows, spec, submission
 
 

@@ -8,10 +8,10 @@ from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
-from supervisor.core.spec import Settings, Submission
-from supervisor.daemon.handlers import submit
-from supervisor.daemon.submissions import Submissions
-from supervisor.ledger.ledger import Ledger
+from supervisor.kernel.spec import Settings, Submission
+from supervisor.server import requests
+from supervisor.server.loop import Submissions
+from supervisor.store.ledger import Ledger
 from tests.core.effort import steps
 from tests.ledger.kit import Wall, spec, submission
 
@@ -44,5 +44,5 @@ def handed_over(ledger: Ledger, order: Submission) -> None:
         queued=lambda: 0,
         jobs=SimpleNamespace(refuse_used_up=none_is_used_up),
     )
-    answer = asyncio.run(submit.handle(loop, json.loads(json.dumps(submit.to_wire(order)))))  # type: ignore[arg-type]  # what it uses of a loop
+    answer = asyncio.run(requests.handle_submit(loop, json.loads(json.dumps(requests.to_wire(order)))))  # type: ignore[arg-type]  # what it uses of a loop
     assert len(answer["tasks"]) == len(order.spec.tasks)

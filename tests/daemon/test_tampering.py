@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.ledger import journal, store
+from supervisor.store import journal, sqlite
 from tests.support import House, git, wait_until
 
 CONFIG = "echo '[x]' >> \"$(git rev-parse --git-common-dir)/config\""
@@ -20,9 +20,9 @@ def audited(house: House) -> list[str]:
 
 
 def journalled(house: House, name: str) -> list[str]:
-    db = store.connect_readonly(house.home.ledger)
+    db = sqlite.connect_readonly(house.home.ledger)
     try:
-        return [entry["data"]["why"] for entry in journal.of_task(db, house.task(name).id) if entry["event"] == "tampering"]
+        return [entry["data"]["why"] for entry in journal.journal_of_task(db, house.task(name).id) if entry["event"] == "tampering"]
     finally:
         db.close()
 

@@ -12,13 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.errors import ToolMissing
-from supervisor.core.telemetry import Cursor, Terms
-from supervisor.core.traces import Span
-from supervisor.daemon import telemetry
-from supervisor.faces.traces import export
+from nightcrew.plugins.otel import cursor, export, service
+from nightcrew.plugins.otel.rules import Cursor, Terms
+from supervisor.features.trace.rules import Span
 from supervisor.host import files, processes
-from supervisor.ledger import span_cursor
+from supervisor.kernel.errors import ToolMissing
 from tests.daemon import trace_kit
 from tests.faces.traces.receiver import HOLD, Receiver
 from tests.gateway.kit import know_prices, upstream
@@ -27,7 +25,7 @@ from tests.support import House, wait_until
 
 
 def _exporters(house: House) -> list[int]:
-    return [who.pid for who in processes.all_running("-m", telemetry.MODULE, "--home", str(house.home.root))]
+    return [who.pid for who in processes.all_running("-m", service.MODULE, "--home", str(house.home.root))]
 
 
 def _settings(house: House, sim: str, receiver: Receiver, more: str = "") -> None:
@@ -98,19 +96,19 @@ def _refusals(house: House, expected: set[str]) -> None:
     said: list[str] = []
     downs = iter([True, True, *[False] * 999])
     post = Picky("task fails", down=lambda: next(downs))
-    span_cursor.keep(house.home.telemetry, Cursor())
+    cursor.keep(house.home.telemetry, Cursor())
     wall = 0.0
     exporter = export.Exporter(house.home, Terms("http://x/v1/traces"), post, lambda: wall, said.append)
     assert [exporter.step() for _ in range(2)] == [2.0, 4.0]
-    assert span_cursor.kept(house.home.telemetry) == Cursor() and len(said) == 1, "the same trouble is said once"
+    assert cursor.kept(house.home.telemetry) == Cursor() and len(said) == 1, "the same trouble is said once"
     while exporter.step() == 0.0:
         pass
     assert len(post.got) == len(set(post.got)) == len(expected) - 1
-    kept = span_cursor.kept(house.home.telemetry)
+    kept = cursor.kept(house.home.telemetry)
     assert kept is not None and (kept.refused, kept.open) == (1, ()) and kept.journal > 0
     assert "refused 1 span for good: bad span" in said[1] and said[-1] == "spans are taken again"
     none = export.Exporter(house.home, Terms("http://x/v1/traces", sample=0.0), post, lambda: wall, said.append)
-    span_cursor.keep(house.home.telemetry, Cursor())
+    cursor.keep(house.home.telemetry, Cursor())
     before = len(post.got)
     none.step()
     assert len(post.got) == before, "no run is in a sample of nothing"
@@ -119,7 +117,7 @@ def _refusals(house: House, expected: set[str]) -> None:
 def test_it_says_what_is_missing(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(ToolMissing, match=r"nightcrew\[otel\]"):
-        telemetry.require()
+        service.require()
     monkeypatch.undo()
     house.config.write_text('[telemetry]\nendpoint = "http://127.0.0.1:9"\nheaders = { a = "env:NOT_THERE" }\n')
     house.start_daemon(words=("up", "--log-format", "json"))
@@ -145,7 +143,7 @@ def test_it_says_what_is_missing(house: House, monkeypatch: pytest.MonkeyPatch) 
 )
 def test_settings_that_are_off(tmp_path: Path, text: str, why: str) -> None:
     from supervisor.config import user
-    from supervisor.core.errors import ConfigError
+    from supervisor.kernel.errors import ConfigError
 
     file = tmp_path / "config.toml"
     file.write_text(f"[telemetry]\n{text}\n")

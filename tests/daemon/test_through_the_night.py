@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from supervisor.host import processes, procfs
-from supervisor.ledger import store
+from supervisor.store import sqlite
 from tests.daemon.test_continuing import attempts, restart_machine
 from tests.support import House, wait_until
 
@@ -24,7 +24,7 @@ exec "$@"
 
 
 def history(house: House, event: str) -> list[dict[str, Any]]:
-    with closing(store.connect_readonly(house.home.ledger)) as db:
+    with closing(sqlite.connect_readonly(house.home.ledger)) as db:
         return [json.loads(row["data"]) for row in db.execute("SELECT data FROM journal WHERE event = ? ORDER BY seq", (event,))]
 
 

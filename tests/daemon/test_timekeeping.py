@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from supervisor.daemon.timekeeping import Timekeeping
 from supervisor.host import processes
 from supervisor.host.clock import SystemClock, moment
 from supervisor.host.paths import Home
-from supervisor.ledger.ledger import Ledger
+from supervisor.server.loop import Timekeeping
+from supervisor.store.ledger import Ledger
 
 
 class Hands:

@@ -11,11 +11,11 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from supervisor.core.gateway.types import Usage
-from supervisor.core.states import End, TaskState
-from supervisor.faces.night import model
-from supervisor.faces.night.facts import Night, Spent
+from supervisor.features.night import report as night_report
+from supervisor.features.night.report_rows import Night, Spent
+from supervisor.gateway.admission.types import Usage
 from supervisor.host.paths import Home
+from supervisor.kernel.states import End, TaskState
 from tests.daemon.virtual_night import CAP_USD, MODELS, OTHER_BOOT, RUN, VirtualNight
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -63,7 +63,7 @@ def test_every_figure_of_the_report_is_what_happened(tmp_path: Path, day: dateti
         befalls(night, day)
         night.run(night.now + (hours + 1) * 3600)
         night.keep_account()
-    found = model.read(night.home, RUN, now=night.wall)
+    found = night_report.read(night.home, RUN, now=night.wall)
     _tells_of_tasks(night, found, tasks)
     _tells_of_costs(night, found)
     _tells_of_times(night, found, begin)

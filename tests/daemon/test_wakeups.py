@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from supervisor.daemon.wakeups import was_set
+from supervisor.server.wakeups import was_set
 
 pytestmark = pytest.mark.asyncio
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from agents import zygote
-from agents.zygote.record import Record
-from supervisor.core import records
-from supervisor.daemon import zygotes
-from supervisor.daemon.zygotes import Zygotes
+from agents.zygote.lifecycle import Record
 from supervisor.host import processes, procfs
+from supervisor.kernel import records
+from supervisor.server.attempts import zygotes
+from supervisor.server.attempts.zygotes import Zygotes
 from tests.daemon.snapshot_kit import assert_nothing_left, commit, rows, states
 from tests.gateway.kit import StandingClock
 from tests.support import House, plan_of, shell_task, wait_until

@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from supervisor.core import account
-from supervisor.core.audit_events import trace_id
+from supervisor.features.audit.rules import trace_id
+from supervisor.kernel import account
 from tests.gateway.simulator import Simulator
 from tests.support import House, shell_task
 
@@ -54,15 +54,15 @@ def _session(house: House) -> str:
 
 def _adds_up(house: House, spans: list[dict[str, Any]]) -> None:
     """What spans cover is what the account of the result says, and the requests are those of the result."""
-    from supervisor.faces.traces import gathering, reading
-    from supervisor.ledger import store
+    from supervisor.features.trace import view as trace_view
+    from supervisor.store import sqlite
 
     view = house.task("agent")
-    books = reading.Books(house.home, store.connect_readonly(house.home.ledger), reading.account_of(house.home))
+    books = trace_view.Books(house.home, sqlite.connect_readonly(house.home.ledger), trace_view.account_of(house.home))
     facts = books.run(view.run)
     assert facts is not None and view.account is not None and view.result is not None
-    (ran,) = gathering.task(books, facts, view.id, 0.0, calls=True)[0].attempts
-    computed = gathering._so_far(ran.facts, ran.inner, 0.0)
+    (ran,) = trace_view.task(books, facts, view.id, 0.0, calls=True)[0].attempts
+    computed = trace_view._so_far(ran.facts, ran.inner, 0.0)
     books.close()
     wall = (ran.facts.started or 0.0, ran.facts.ended or 0.0)
     models = [(span.start, span.end or 0.0) for span in ran.inner if span.what == "model"]

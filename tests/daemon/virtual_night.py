@@ -15,13 +15,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
-from supervisor.bench.queue.virtual import LAUNCH_S, SECURE_S, VirtualCrew
-from supervisor.core import recovery
-from supervisor.core.asking import Question
-from supervisor.core.commands import Collect, Command, Pause, Start, Stop
-from supervisor.core.crew import Crew, Order
-from supervisor.core.decide import decide
-from supervisor.core.events import (
+from nightcrew.plugins.bench.queue.virtual import LAUNCH_S, SECURE_S, VirtualCrew
+from supervisor.features.night import service as night_service
+from supervisor.gateway.account.writer import Account
+from supervisor.gateway.admission.types import Usage
+from supervisor.host import files
+from supervisor.host.paths import Home
+from supervisor.kernel import retry
+from supervisor.kernel.crew import Crew, Order
+from supervisor.kernel.decide import decide
+from supervisor.kernel.decision import Collect, Command, Pause, Start, Stop
+from supervisor.kernel.events import (
     Event,
     NightsSpent,
     PersonNeeded,
@@ -33,17 +37,12 @@ from supervisor.core.events import (
     TrafficChanged,
     TreeGone,
 )
-from supervisor.core.gateway.types import Usage
-from supervisor.core.night import NightOrder, NightSpent, NightTerms
-from supervisor.core.states import AttemptState, End
-from supervisor.daemon import nights
-from supervisor.daemon.outages import Outages
-from supervisor.daemon.spent_limits import AFTER_S
-from supervisor.daemon.timekeeping import Timekeeping
-from supervisor.gateway.account.writer import Account
-from supervisor.host import files
-from supervisor.host.paths import Home
-from supervisor.ledger.ledger import Ledger
+from supervisor.kernel.night import NightOrder, NightSpent, NightTerms
+from supervisor.kernel.outage import Question
+from supervisor.kernel.states import AttemptState, End
+from supervisor.server.attempts.collect import AFTER_S
+from supervisor.server.loop import Outages, Timekeeping
+from supervisor.store.ledger import Ledger
 from tests.gateway.account.kit import opened, served, unpriced
 from tests.ledger.kit import spec, submission
 
@@ -136,7 +135,7 @@ class VirtualNight(VirtualCrew):
         """Hand the plan over: of both kinds, every tenth task after another."""
         made = [spec(f"t{number}", kind="claude", prompt="do it", argv=(), retries=2, after=_after(number)) for number in range(count)]
         self.ledger.submit(submission(*made, key=RUN, night=NightOrder(self._terms, plan="/night.toml", plan_hash="0" * 64)), RUN)
-        self.say(*nights.began(self.ledger), Submitted(self.ledger.tasks_of_run(RUN, self.now)))
+        self.say(*night_service.began(self.ledger), Submitted(self.ledger.tasks_of_run(RUN, self.now)))
 
     def say(self, *events: Event) -> None:
         """As the loop: nobody hears while no supervisor lives."""
@@ -182,7 +181,7 @@ class VirtualNight(VirtualCrew):
         self.say(Started(*key))
 
     def _stop(self, key: Key, why: str) -> None:
-        end, cause = recovery.stopped(why)
+        end, cause = retry.stopped(why)
         self._end(key, end, cause)
 
     def _stand_still(self, key: Key) -> None:
@@ -222,7 +221,7 @@ class VirtualNight(VirtualCrew):
         if self._provider:
             self._end(key, End.LOST, "its provider failed it (unreachable): exit code 1")
         elif self._window_opens:
-            self._end(key, End.LOST, recovery.spent(self._window_opens + AFTER_S))
+            self._end(key, End.LOST, retry.spent(self._window_opens + AFTER_S))
         elif self.diary.usd + self._usd > CAP_USD:
             self.diary.refused += 1
             self._tell_spent()
@@ -292,7 +291,7 @@ class VirtualNight(VirtualCrew):
         self.up, self._generation = False, self._generation + 1
         for key in list(self.alive):
             self._still.discard(key)
-            self._end(key, End.LOST, recovery.REBOOTED)
+            self._end(key, End.LOST, retry.REBOOTED)
         self.at(self.now + down_s, self._next_supervisor)
 
     def _next_supervisor(self) -> None:
@@ -302,7 +301,7 @@ class VirtualNight(VirtualCrew):
         self._time.note_boot(self.home)
         self.crew = Crew(slots=SLOTS, order=self.crew.order)
         rows = [row for row in self.ledger.unreleased() if row.state is not AttemptState.ENDED]
-        self.say(*nights.began(self.ledger), Submitted(self.ledger.unfinished(self.now)))
+        self.say(*night_service.began(self.ledger), Submitted(self.ledger.unfinished(self.now)))
         self._tell_spent()
         for row in rows:
             key = row.task, row.epoch

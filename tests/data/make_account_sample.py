@@ -16,12 +16,12 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from supervisor.core.gateway import commands
-from supervisor.core.gateway.types import Api, BreakerState, LaneKey, PoolKey, Usage
-from supervisor.core.states import TaskClass
 from supervisor.gateway.account import schema
 from supervisor.gateway.account.rows import REFUSED, RecordingRow
 from supervisor.gateway.account.writer import Account
+from supervisor.gateway.admission import events
+from supervisor.gateway.admission.types import Api, BreakerState, LaneKey, PoolKey, Usage
+from supervisor.kernel.states import TaskClass
 from tests.gateway.account.kit import LANE, NOW, Wall, away, opened, served, unpriced
 
 LONG = LaneKey(Api.GEMINI, "gemini-3-pro", long_context=True)
@@ -59,8 +59,8 @@ async def _write(path: Path) -> None:
     book.turned_away(away())
     book.recorded(RecordingRow(1, "1121-k3f9", "POST /v1/messages?beta=true", "ab" * 32, 200, "1121-k3f9/1.tape", NOW))
     numbers = {"level": -5.0, "outside": 3.25}
-    book.journal(commands.Journal(PoolKey("work", LANE), "limit", BreakerState.CLOSED, BreakerState.OPEN, "429", numbers))
-    book.alert(commands.Alert("key of work", "the key of work was refused"))
+    book.journal(events.Journal(PoolKey("work", LANE), "limit", BreakerState.CLOSED, BreakerState.OPEN, "429", numbers))
+    book.alert(events.Alert("key of work", "the key of work was refused"))
     book.remember({"pools": {"work": {"margin": 0.97}}})
     await book.close()
 

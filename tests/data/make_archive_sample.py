@@ -12,8 +12,8 @@ import tempfile
 from contextlib import closing
 from pathlib import Path
 
-from supervisor.ledger.archiving import Archive
-from supervisor.ledger.ledger import Ledger
+from supervisor.features.retention.archiving import Archive
+from supervisor.store.ledger import Ledger
 from tests.data.make_ledger_sample import dump
 from tests.ledger.kit import Wall, submit, whole
 

@@ -17,20 +17,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from supervisor.core import candidate_ranking
-from supervisor.core.access import Kind, Scope, Token
-from supervisor.core.candidates import Choice, Decider
-from supervisor.core.commands import Choose, Collect, MarkRunning, Revive, SetState, Start, Stop
-from supervisor.core.conversations import How, Origin
-from supervisor.core.deliveries import DeliveryState
-from supervisor.core.mail import Mail, MailState, MailType
-from supervisor.core.night import NightOrder, NightTerms, OnCap
-from supervisor.core.snapshots import SnapshotKind, SnapshotSpec
-from supervisor.core.states import End, TaskClass, TaskState
-from supervisor.core.wait_graph import Wait, WaitKind
-from supervisor.ledger import store
-from supervisor.ledger.ledger import Ledger
-from supervisor.ledger.snapshots import Built
+from memory.mail import Mail, MailState, MailType
+from supervisor.features.access.rules import Kind, Scope, Token
+from supervisor.features.best_of import rules as best_of_rules
+from supervisor.features.snapshots.rows import Built
+from supervisor.features.snapshots.rules import SnapshotKind, SnapshotSpec
+from supervisor.kernel.candidates import Choice, Decider
+from supervisor.kernel.conversations import DeliveryState, How, Origin
+from supervisor.kernel.decision import Choose, Collect, MarkRunning, Revive, SetState, Start, Stop
+from supervisor.kernel.night import NightOrder, NightTerms, OnCap
+from supervisor.kernel.states import End, TaskClass, TaskState
+from supervisor.kernel.wait_graph import Wait, WaitKind
+from supervisor.store import sqlite
+from supervisor.store.ledger import Ledger
 from tests.ledger.kit import Wall, ended, spec, submission, submit, whole
 
 RUN, LATER = "0731-k3qz", "0731-m7wn"
@@ -113,8 +112,8 @@ def _waits(ledger: Ledger, who: str, holder: str) -> None:
 def _choice(ledger: Ledger, group: str, winner: str) -> None:
     """Two tasks that tried the same; the second was chosen."""
     ledger.commit(whole(winner))
-    places = candidate_ranking.rank([candidate_ranking.of_result(winner, TaskState.DONE, 1, None)])
-    ranking = candidate_ranking.shape(places, ["ä\u202e"])
+    places = best_of_rules.rank([best_of_rules.of_result(winner, TaskState.DONE, 1, None)])
+    ranking = best_of_rules.shape(places, ["ä\u202e"])
     made = Choice(group, winner, 1, "c0ffee", Decider.PERSON, "it is\nshorter", ranking)
     ledger.commit([SetState(group, TaskState.DONE, f"{winner} was chosen by person: it is shorter"), Choose(made)])
 
@@ -179,7 +178,7 @@ def dump(path: Path) -> Iterator[str]:
     """The file as SQL. `iterdump` leaves the schema's number out."""
     with closing(sqlite3.connect(path)) as db:
         yield from db.iterdump()
-    yield f"PRAGMA user_version={store.SCHEMA};"
+    yield f"PRAGMA user_version={sqlite.SCHEMA};"
 
 
 if __name__ == "__main__":

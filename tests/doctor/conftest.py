@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.spec import Settings
 from supervisor.doctor.check_context import CheckContext
 from supervisor.host.paths import Home
+from supervisor.kernel.spec import Settings
 
 
 @dataclass

@@ -13,16 +13,15 @@ from pathlib import Path
 import pytest
 
 from agents.tmux import Tmux
-from supervisor.core import identity, records
-from supervisor.daemon import lock
-from supervisor.doctor import crew as checks
-from supervisor.doctor.check_context import CheckContext
-from supervisor.doctor.finding import Finding, State
+from supervisor.doctor import crew
+from supervisor.doctor.check_context import CheckContext, Finding, State
 from supervisor.host import files
-from supervisor.ledger import store
+from supervisor.kernel import names, records
+from supervisor.server import lock
+from supervisor.store import sqlite
 from tests.daemon.snapshot_kit import create, unmounted, with_dependencies
 from tests.support import House, git, mounted_below, wait_until
-from worktrees.layers import beside
+from worktrees.private_repository import beside
 
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(600)"]
 
@@ -52,7 +51,7 @@ def sleepers() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 
 def test_before_anything_ran(house: House) -> None:
-    for name, check in checks.CHECKS.items():
+    for name, check in crew.CHECKS.items():
         assert check(at(house)).state is State.OK, name
     assert not house.home.root.exists()
 
@@ -61,7 +60,7 @@ def test_a_crew_at_work_is_well(house: House) -> None:
     daemon = house.start_daemon()
     house.ok("add", "--id", "long", "sleep 600")
     wait_until(lambda: house.task("long").attempt_state == "running", "its runner to begin")
-    found = {name: check(at(house)) for name, check in checks.CHECKS.items()}
+    found = {name: check(at(house)) for name, check in crew.CHECKS.items()}
     assert {name for name, one in found.items() if one.state is not State.OK} == set(), found
     assert f"pid {daemon.pid}" in found["supervisor"].seen
     assert found["tmux server"].seen.endswith("1 agent")
@@ -76,7 +75,7 @@ def test_unfinished_tasks_without_a_supervisor(house: House) -> None:
     house.ok("add", "--id", "long", "sleep 600")
     wait_until(lambda: house.task("long").attempt_state == "running", "its runner to begin")
     house.ok("down")
-    found = checks.supervisor(at(house))
+    found = crew.supervisor(at(house))
     assert found.state is State.WARN and found.fix == "nightcrew up -d" and found.seen == "none runs; unfinished tasks: 1"
 
 
@@ -84,8 +83,8 @@ def test_a_stopped_supervisor_does_not_answer(house: House) -> None:
     daemon = house.start_daemon()
     os.kill(daemon.pid, signal.SIGSTOP)
     try:
-        wait_until(lambda: checks._state(at(house), daemon.pid) == "T", "it to stop")
-        found = checks.supervisor(at(house, tool_s=0.2))
+        wait_until(lambda: crew._state(at(house), daemon.pid) == "T", "it to stop")
+        found = crew.supervisor(at(house, tool_s=0.2))
         assert (found.state, found.fix) == (State.FAIL, f"kill -CONT {daemon.pid}")
     finally:
         os.kill(daemon.pid, signal.SIGCONT)
@@ -96,7 +95,7 @@ def test_a_holder_of_the_lock_that_serves_nobody(house: House) -> None:
     files.private_dir(house.home.run_dir)
     held = lock.DaemonLock(house.home.lock)
     try:
-        found = checks.supervisor(at(house))
+        found = crew.supervisor(at(house))
         assert found.state is State.FAIL and found.seen == f"pid {os.getpid()} does not answer"
     finally:
         held.close()
@@ -106,13 +105,13 @@ def test_a_hung_tmux_server(house: House) -> None:
     files.private_dir(house.home.run_dir)
     with Tmux(house.home.tmux_socket) as tmux:
         pid = tmux.ensure_server()
-    assert checks.server(at(house)).state is State.OK
+    assert crew.server(at(house)).state is State.OK
     os.kill(pid, signal.SIGSTOP)
     try:
-        wait_until(lambda: checks._state(at(house), pid) == "T", "it to stop")
-        found = checks.server(at(house, tool_s=0.2))
+        wait_until(lambda: crew._state(at(house), pid) == "T", "it to stop")
+        found = crew.server(at(house, tool_s=0.2))
         assert (found.state, found.fix) == (State.FAIL, f"kill -CONT {pid}")
-        assert checks.sessions(at(house, tool_s=0.2)).state is State.UNKNOWN
+        assert crew.sessions(at(house, tool_s=0.2)).state is State.UNKNOWN
     finally:
         os.kill(pid, signal.SIGCONT)
 
@@ -126,13 +125,13 @@ def test_sessions_without_an_attempt_are_closed_only_without_a_supervisor(house:
         mine = tmux.spawn("mine", SLEEPER, house.repo, {})
         other = tmux.spawn("other", SLEEPER, house.repo, {**tags, "home": "0" * 16})
         with pytest.raises(Exception, match="no ledger"):
-            checks.sessions(at(house))
-        store.connect(house.home.ledger).close()
-        found = checks.sessions(at(house))
+            crew.sessions(at(house))
+        sqlite.connect(house.home.ledger).close()
+        found = crew.sessions(at(house))
         assert found.state is State.WARN and "1121-aaaa/lost:1" in found.seen
         held = lock.DaemonLock(house.home.lock)
         try:
-            assert checks.sessions(at(house)).mend is None, "the supervisor may be about to use it"
+            assert crew.sessions(at(house)).mend is None, "the supervisor may be about to use it"
             with pytest.raises(Exception, match="a supervisor has started meanwhile"):
                 mended(found)
         finally:
@@ -145,21 +144,21 @@ def test_a_worktree_removed_by_hand_is_forgotten_and_a_persons_own_is_not(house:
     house.start_daemon()
     house.ok("add", "-f", "--id", "work", "echo new > file")
     house.ok("add", "-f", "--id", "stays", "echo new > file")
-    assert checks.worktrees(at(house)).state is State.OK
+    assert crew.worktrees(at(house)).state is State.OK
     mine = tmp_path / "mine"
     git(house.repo, "worktree", "add", "-q", str(mine))
     shutil.rmtree(mine)  # as when its disk is not plugged in
     task = house.task("work")
     assert task.worktree is not None and task.branch is not None
     shutil.rmtree(task.worktree)
-    found = checks.worktrees(at(house))
+    found = crew.worktrees(at(house))
     assert found.state is State.WARN and f"{task.id}:1" in found.seen
     tip = git(house.repo, "rev-parse", task.branch)
     assert mended(found).startswith(f"git forgot {task.id}:1")
     listed = git(house.repo, "worktree", "list", "--porcelain")
     assert task.worktree not in listed and str(mine) in listed and str(house.task("stays").worktree) in listed
     assert git(house.repo, "rev-parse", task.branch) == tip
-    assert checks.worktrees(at(house)).state is State.OK
+    assert crew.worktrees(at(house)).state is State.OK
 
 
 @pytest.mark.timeout(120)
@@ -172,7 +171,7 @@ def test_a_pipe_in_place_of_gits_record_is_not_waited_for(house: House) -> None:
     record.unlink()
     os.mkfifo(record)
     shutil.rmtree(task.worktree)
-    assert checks.worktrees(at(house)).state is State.OK, "no record, nothing to forget"
+    assert crew.worktrees(at(house)).state is State.OK, "no record, nothing to forget"
 
 
 def test_a_worktree_that_clean_removed_was_not_removed_by_hand(house: House) -> None:
@@ -182,9 +181,9 @@ def test_a_worktree_that_clean_removed_was_not_removed_by_hand(house: House) -> 
     house.ok("take", "work")
     house.ok("clean", "--yes")
     house.ok("add", "-f", "--id", "work", "echo newer > file")
-    rows = [row for row in checks._rows(at(house)) if row.task.endswith("/work")]
+    rows = [row for row in crew._rows(at(house)) if row.task.endswith("/work")]
     assert len(rows) == 2 and len({row.admin_dir for row in rows}) == 1, rows
-    assert checks.worktrees(at(house)).state is State.OK
+    assert crew.worktrees(at(house)).state is State.OK
 
 
 def test_a_record_that_git_gave_to_another_worktree_is_left_alone(house: House) -> None:
@@ -193,15 +192,15 @@ def test_a_record_that_git_gave_to_another_worktree_is_left_alone(house: House) 
     first = house.task("work").worktree
     assert first is not None
     shutil.rmtree(first)
-    mended(checks.worktrees(at(house)))
+    mended(crew.worktrees(at(house)))
     house.ok("add", "-f", "--id", "work", "echo newer > file")
-    rows = [row for row in checks._rows(at(house)) if row.task.endswith("/work")]
+    rows = [row for row in crew._rows(at(house)) if row.task.endswith("/work")]
     assert not any(row.removed for row in rows) and len({row.admin_dir for row in rows}) == 1, rows
-    assert checks.worktrees(at(house)).state is State.OK
+    assert crew.worktrees(at(house)).state is State.OK
     second = house.task("work").worktree
     assert second is not None
     shutil.rmtree(second)
-    found = checks.worktrees(at(house))
+    found = crew.worktrees(at(house))
     assert found.seen == f"removed by hand: {house.task('work').id}:1"
     assert mended(found).startswith("git forgot")
 
@@ -210,8 +209,8 @@ def test_a_directory_that_no_attempt_knows_is_named_and_kept(house: House) -> No
     strange = house.home.worktrees / "0123456789ab" / "1121-aaaa" / "lint.1"
     strange.mkdir(parents=True)
     (strange / "work").write_text("precious\n")
-    store.connect(house.home.ledger).close()
-    found = checks.worktrees(at(house))
+    sqlite.connect(house.home.ledger).close()
+    found = crew.worktrees(at(house))
     assert found.state is State.WARN and "1121-aaaa/lint.1" in found.seen and found.mend is None
     assert (strange / "work").exists()
 
@@ -222,12 +221,12 @@ def test_a_worktree_on_a_snapshot_is_one_worktree_and_its_layers_keep_it(house: 
     house.start_daemon()
     create(house)
     house.ok("add", "-f", "--id", "work", "--snapshot", "deps", "echo new > file")
-    assert checks.worktrees(at(house)).seen == "1, each with its attempt"
+    assert crew.worktrees(at(house)).seen == "1, each with its attempt"
     tree = Path(house.task("work").worktree or "")
     layered = beside(tree).exists()
     unmounted(house)
     shutil.rmtree(tree)
-    found = checks.worktrees(at(house))
+    found = crew.worktrees(at(house))
     assert found.state is (State.OK if layered else State.WARN), found.seen
     if layered:
         assert "+new" in house.ok("diff", "work")
@@ -237,14 +236,14 @@ def test_a_worktree_on_a_snapshot_is_one_worktree_and_its_layers_keep_it(house: 
 def test_a_mount_that_no_attempt_knows_is_released_and_its_files_stay(house: House) -> None:
     strange = house.home.worktrees / "0123456789ab" / "1121-aaaa" / "lint.1"
     strange.mkdir(parents=True)
-    store.connect(house.home.ledger).close()
+    sqlite.connect(house.home.ledger).close()
     layers = [house.home.root / name for name in ("lower", "upper", "work")]
     for layer in layers:
         layer.mkdir()
     options = "lowerdir={},upperdir={},workdir={}".format(*layers)
     subprocess.run(["mount", "-t", "overlay", "overlay", "-o", options, str(strange)], check=True)
     (strange / "work").write_text("precious\n")
-    found = checks.worktrees(at(house))
+    found = crew.worktrees(at(house))
     assert found.state is State.WARN and found.seen == "mounted: 0123456789ab/1121-aaaa/lint.1"
     assert mended(found) == "unmounted 1; their files stay where they lie"
     assert mounted_below(house.home.root) == [] and (layers[1] / "work").read_text() == "precious\n"
@@ -252,12 +251,12 @@ def test_a_mount_that_no_attempt_knows_is_released_and_its_files_stay(house: Hou
 
 def test_processes_of_an_attempt_that_is_over(house: House, sleepers: list[subprocess.Popen[bytes]]) -> None:
     files.private_dir(house.home.root)
-    store.connect(house.home.ledger).close()
+    sqlite.connect(house.home.ledger).close()
     for name in (tag_home(house), "0" * 16):  # of this state directory, and of another
-        env = {**os.environ, identity.TAG_VARIABLE: f"{name}:1121-aaaa/lint:2"}
+        env = {**os.environ, names.TAG_VARIABLE: f"{name}:1121-aaaa/lint:2"}
         sleepers.append(subprocess.Popen(SLEEPER, env=env))
     ours, other = (one.pid for one in sleepers)
-    wait_until(lambda: ours in checks._tagged(at(house)), "it to be seen")
-    found = checks.leftovers(at(house))
+    wait_until(lambda: ours in crew._tagged(at(house)), "it to be seen")
+    found = crew.leftovers(at(house))
     assert found.state is State.WARN and found.seen == "1121-aaaa/lint:2: 1 still run"
     assert found.fix.endswith(f"kill {ours}") and str(other) not in found.fix and found.mend is None

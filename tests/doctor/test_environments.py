@@ -7,14 +7,13 @@ import shutil
 
 import pytest
 
-from supervisor.core.limits import Means
-from supervisor.core.sandbox import Tier
-from supervisor.doctor import environments as checks
+from supervisor.doctor import machine as checks
+from supervisor.doctor.check_context import State
 from supervisor.doctor.examine import examine
-from supervisor.doctor.finding import State
-from supervisor.host.sandbox import probing
-from supervisor.host.sandbox.executors import Executor
-from supervisor.host.sandbox.probing import Support
+from supervisor.kernel.limits import Means
+from supervisor.sandbox import executors
+from supervisor.sandbox.executors import Executor, Support
+from supervisor.sandbox.policy import Tier
 from tests.doctor.conftest import Machine
 from worktrees import backends
 from worktrees.backends import Verdict
@@ -63,7 +62,7 @@ def test_a_directory_that_cannot_be_written_is_no_verdict(machine: Machine) -> N
 
 
 def test_the_sandbox_of_this_machine(machine: Machine) -> None:
-    found, tiers = checks.sandbox(machine.place()), probing.probe().tiers
+    found, tiers = checks.sandbox(machine.place()), executors.probe().tiers
     assert {tier for tier in BOTH if f"tier {int(tier)}: " in found.seen} == tiers - {Tier.NONE}
     assert not (found.state is State.OK and tiers != {Tier.NONE, *BOTH})
 

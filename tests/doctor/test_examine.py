@@ -8,11 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from supervisor.core.errors import ToolFailed
-from supervisor.doctor import output
-from supervisor.doctor.check_context import CheckContext
+from supervisor.doctor import examine as output
+from supervisor.doctor.check_context import CheckContext, Checked, Finding, State, fail, ok, unknown, warn
 from supervisor.doctor.examine import GROUPS, Check, examine, mend, without_failed
-from supervisor.doctor.finding import Checked, Finding, State, fail, ok, unknown, warn
+from supervisor.kernel.errors import ToolFailed
 from tests.doctor.conftest import Machine
 
 

@@ -9,12 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.daemon import gateway_process
 from supervisor.doctor import crew, state
-from supervisor.doctor import gateway as checks
-from supervisor.doctor.check_context import CheckContext
-from supervisor.doctor.finding import Finding, State
+from supervisor.doctor.check_context import CheckContext, Finding, State
 from supervisor.host import files
+from supervisor.server import gateway_process
 from tests.gateway.kit import upstream
 from tests.support import House, wait_until
 
@@ -38,31 +36,31 @@ def told(finding: Finding) -> tuple[State, str]:
 
 
 def test_they_are_among_what_doctor_looks_at() -> None:
-    assert crew.CHECKS["gateway"] is checks.process and state.CHECKS["keys"] is checks.keys
+    assert crew.CHECKS["gateway"] is crew.process and state.CHECKS["keys"] is crew.keys
 
 
 def test_none_is_needed_and_no_key_is_kept(house: House) -> None:
-    assert checks.process(at(house)).state is State.OK
-    assert told(checks.keys(at(house))) == (State.OK, "none of a provider is kept here")
+    assert crew.process(at(house)).state is State.OK
+    assert told(crew.keys(at(house))) == (State.OK, "none of a provider is kept here")
     assert not house.home.root.exists()
 
 
 def test_a_gateway_is_seen_at_work_gone_and_hanging(house: House) -> None:
     settings(house)
-    assert told(checks.process(at(house))) == (State.OK, "none runs; the supervisor starts one")
+    assert told(crew.process(at(house))) == (State.OK, "none runs; the supervisor starts one")
     daemon = house.start_daemon()
-    wait_until(lambda: checks.process(at(house)).state is State.OK, "it to be ready")
+    wait_until(lambda: crew.process(at(house)).state is State.OK, "it to be ready")
     record = house.gateway()
     assert record is not None
-    assert checks.process(at(house)).seen == f"pid {record.identity.pid}, 127.0.0.1:{record.port}; upstreams: sim"
+    assert crew.process(at(house)).seen == f"pid {record.identity.pid}, 127.0.0.1:{record.port}; upstreams: sim"
     os.kill(daemon.pid, signal.SIGSTOP)  # it would start another
     try:
         os.kill(record.identity.pid, signal.SIGSTOP)
-        hangs = checks.process(at(house, tool_s=0.3))
+        hangs = crew.process(at(house, tool_s=0.3))
         assert hangs.state is State.FAIL and "did not answer" in hangs.seen and f"kill -9 {record.identity.pid}" in hangs.fix
         os.kill(record.identity.pid, signal.SIGKILL)
         wait_until(lambda: gateway_process.running(house.home) is None, "it to be gone")
-        gone = checks.process(at(house))
+        gone = crew.process(at(house))
         assert told(gone) == (State.FAIL, "none runs, although the supervisor does") and "nothing new starts" in gone.why
     finally:
         os.kill(daemon.pid, signal.SIGCONT)
@@ -71,12 +69,12 @@ def test_a_gateway_is_seen_at_work_gone_and_hanging(house: House) -> None:
 def test_an_upstream_that_cannot_be_used_is_a_warning(house: House) -> None:
     settings(house).unlink()
     house.start_daemon()
-    wait_until(lambda: checks.process(at(house)).state is not State.FAIL, "it to be ready")
-    found = checks.process(at(house))
+    wait_until(lambda: crew.process(at(house)).state is not State.FAIL, "it to be ready")
+    found = crew.process(at(house))
     key = house.home.keys / "sim.key"
     assert found.state is State.WARN and "sim.key" in found.seen
-    assert found.fix == f"put the key into {key} (mode 600), then nightcrew gateway reload" == checks.keys(at(house)).fix
-    missing = checks.keys(at(house))
+    assert found.fix == f"put the key into {key} (mode 600), then nightcrew gateway reload" == crew.keys(at(house)).fix
+    missing = crew.keys(at(house))
     assert missing.state is State.FAIL and missing.seen == f"no file {house.home.keys / 'sim.key'}" and missing.mend is None
 
 
@@ -91,10 +89,10 @@ def test_an_upstream_that_cannot_be_used_is_a_warning(house: House) -> None:
 )
 def test_an_open_breaker_says_what_to_do(house: House, pool: str, state: State | None, seen: str, fix: str) -> None:
     key = settings(house)
-    found_settings = checks._settings(at(house))
+    found_settings = crew._settings(at(house))
     assert found_settings is not None
     shape = {"account": "sim", "lane": "anthropic/opus", "breaker": "open", "breaker_why": pool}
-    found = checks._usable(at(house), found_settings, {"pools": [shape], "problems": []}, "pid 1")
+    found = crew._usable(at(house), found_settings, {"pools": [shape], "problems": []}, "pid 1")
     assert (found.state if found else None) is state
     if found is not None:
         assert found.seen.startswith(f"pid 1: {seen}") and found.fix.startswith(fix.format(key=key))
@@ -106,23 +104,23 @@ def test_a_secret_that_others_can_read_is_closed(house: House, name: str) -> Non
     path = house.home.secret if name == "secret" else house.home.keys / name
     path.write_text("ab" * 32 + "\n")
     path.chmod(0o644)
-    found = checks.keys(at(house))
+    found = crew.keys(at(house))
     assert told(found) == (State.FAIL, f"{path}: others can read it") and found.fix == f"chmod 600 {path}"
     assert found.mend is not None and found.mend().startswith(f"{path} is 0600")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert checks.keys(at(house)).state is State.OK
+    assert crew.keys(at(house)).state is State.OK
 
 
 def test_a_link_or_a_sentence_in_place_of_a_key_is_left_to_its_owner(house: House, tmp_path: Path) -> None:
     path = settings(house)
     path.write_text("not a single word")
-    assert checks.keys(at(house)).state is State.FAIL and checks.keys(at(house)).mend is None
+    assert crew.keys(at(house)).state is State.FAIL and crew.keys(at(house)).mend is None
     path.unlink()
     target = tmp_path / "elsewhere"
     target.write_text("sk-word")
     target.chmod(0o644)
     path.symlink_to(target)
-    found = checks.keys(at(house))
+    found = crew.keys(at(house))
     assert found.state is State.FAIL and found.mend is None
     assert stat.S_IMODE(target.stat().st_mode) == 0o644
 
@@ -130,10 +128,10 @@ def test_a_link_or_a_sentence_in_place_of_a_key_is_left_to_its_owner(house: Hous
 def test_a_keyrings_program_is_not_run(house: House, tmp_path: Path) -> None:
     ran = tmp_path / "ran"
     settings(house, more=f'key_command = ["touch", "{ran}"]')
-    assert checks.keys(at(house)).state is State.OK and not ran.exists()
+    assert crew.keys(at(house)).state is State.OK and not ran.exists()
 
 
 def test_settings_that_cannot_be_read_are_anothers_affair(house: House) -> None:
     house.config.write_text("[gateway]\nports = 1\n")
-    assert checks.process(at(house)).state is State.UNKNOWN
-    assert checks.keys(at(house)).state is State.OK
+    assert crew.process(at(house)).state is State.UNKNOWN
+    assert crew.keys(at(house)).state is State.OK

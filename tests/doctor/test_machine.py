@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.spec import Settings
 from supervisor.doctor import machine as checks
-from supervisor.doctor.finding import State
+from supervisor.doctor.check_context import State
 from supervisor.host.cores import Core
+from supervisor.kernel.spec import Settings
 from tests.doctor.conftest import Machine
 
 

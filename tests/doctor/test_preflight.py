@@ -17,23 +17,21 @@ import pytest
 
 from agents import credential_call
 from agents.kinds import kinds
-from supervisor.cli import night_check
-from supervisor.config.reading import Once
-from supervisor.core.capacity import KNOWN
-from supervisor.core.gateway.settings import GatewaySettings, Upstream
-from supervisor.core.gateway.types import Api
-from supervisor.core.night import NightTerms
-from supervisor.core.plan_forecast import Expected, Span, forecast, misfit
-from supervisor.core.spec import TaskSpec
-from supervisor.daemon import submit
-from supervisor.doctor import preflight, preflight_fit, preflight_models, preflight_tasks
-from supervisor.doctor.check_context import CheckContext
-from supervisor.doctor.finding import Checked, State, ok, unknown, warn
-from supervisor.doctor.preflight_fit import Predicted
+from supervisor.client import submit
+from supervisor.config.toml import Once
+from supervisor.doctor.check_context import CheckContext, Checked, State, ok, unknown, warn
+from supervisor.features.night import check as night_check
+from supervisor.features.night import commands as night_commands
+from supervisor.features.night.check import Predicted
+from supervisor.gateway.admission.types import Api, GatewaySettings, Upstream
 from supervisor.gateway.prices import Prices
 from supervisor.host import files
 from supervisor.host.paths import Home
-from supervisor.ledger import history, store
+from supervisor.kernel.capacity import KNOWN
+from supervisor.kernel.forecast import Expected, Span, forecast, misfit
+from supervisor.kernel.night import NightTerms
+from supervisor.kernel.spec import TaskSpec
+from supervisor.store import history, sqlite
 from tests.doctor.conftest import Machine
 from tests.gateway.kit import know_prices, upstream
 from tests.gateway.simulator import Simulator
@@ -56,24 +54,24 @@ def supply(machine: Machine, name: str, **texts: str) -> None:
 
 
 def test_a_laptop_on_battery_is_not_ready_and_a_kernel_that_says_nothing_is_unknown(machine: Machine) -> None:
-    assert preflight.powered(machine.place()).state is State.UNKNOWN
+    assert night_check.powered(machine.place()).state is State.UNKNOWN
     (machine.root / "sys/class/power_supply").mkdir(parents=True)
-    assert preflight.powered(machine.place()).seen == "no battery and no lid"
+    assert night_check.powered(machine.place()).seen == "no battery and no lid"
     supply(machine, "BAT0", type="Battery", capacity="63", status="Discharging")
     supply(machine, "AC", type="Mains", online="0")
-    found = preflight.powered(machine.place())
+    found = night_check.powered(machine.place())
     assert found.state is State.FAIL and "63 %" in found.seen
     supply(machine, "AC", type="Mains", online="1")
-    assert preflight.powered(machine.place()).state is State.OK
+    assert night_check.powered(machine.place()).state is State.OK
     machine.file("proc/acpi/button/lid/LID0/state", "state:      closed\n")
-    assert preflight.powered(machine.place()).state is State.WARN
+    assert night_check.powered(machine.place()).state is State.WARN
     machine.file("proc/acpi/button/lid/LID0/state", "state:      open\n")
-    assert "the lid is open" in preflight.powered(machine.place()).seen
+    assert "the lid is open" in night_check.powered(machine.place()).seen
 
 
 def test_the_battery_of_a_mouse_is_none_of_the_machine(machine: Machine) -> None:
     supply(machine, "hid", type="Battery", scope="Device", capacity="5")
-    assert preflight.powered(machine.place()).seen == "no battery and no lid"
+    assert night_check.powered(machine.place()).seen == "no battery and no lid"
 
 
 def predicted(tasks: list[Expected], terms: NightTerms) -> Predicted:
@@ -87,24 +85,24 @@ def test_what_will_not_fit_is_named_and_what_may_not_is_a_warning() -> None:
     tasks = [Expected(name, (), hour, Span(1.0, 2.0, 3.0)) for name in "abc"]
     terms = NightTerms(until=7200.0, grace_s=60.0, cost_max=4.5)
     found = predicted(tasks, terms)
-    late, dear = preflight_fit.end(found, terms), preflight_fit.cost(found, terms)
+    late, dear = night_check.end(found, terms), night_check.cost(found, terms)
     assert late.state is State.FAIL and "1 of 3 do not fit: c" in late.seen and "memory binds" in late.seen
     assert dear.state is State.FAIL and "do not fit: c" in dear.seen
     roomy = NightTerms(until=14000.0, cost_max=8.0)
     found = predicted(tasks, roomy)
-    assert (preflight_fit.end(found, roomy).state, preflight_fit.cost(found, roomy).state) == (State.WARN, State.WARN)
+    assert (night_check.end(found, roomy).state, night_check.cost(found, roomy).state) == (State.WARN, State.WARN)
     ample = NightTerms(until=20000.0, cost_max=9.0)
     found = predicted(tasks, ample)
-    assert (preflight_fit.end(found, ample).state, preflight_fit.cost(found, ample).state) == (State.OK, State.OK)
+    assert (night_check.end(found, ample).state, night_check.cost(found, ample).state) == (State.OK, State.OK)
 
 
 def test_what_nobody_knows_is_unknown_with_and_without_a_bound() -> None:
     for terms in (NightTerms(), NightTerms(until=1e9, cost_max=1e9)):
         found = predicted([Expected("a")], terms)
-        assert {preflight_fit.end(found, terms).state, preflight_fit.cost(found, terms).state} == {State.UNKNOWN}
-        assert "claude (2)" in preflight_fit.end(found, terms).why
+        assert {night_check.end(found, terms).state, night_check.cost(found, terms).state} == {State.UNKNOWN}
+        assert "claude (2)" in night_check.end(found, terms).why
     bounded = predicted([Expected("a", (), Span(high=60.0), Span(high=2.0))], NightTerms(until=7200.0, cost_max=3.0))
-    assert preflight_fit.end(bounded, NightTerms(until=7200.0)).state is State.OK  # its timeout alone says that it fits
+    assert night_check.end(bounded, NightTerms(until=7200.0)).state is State.OK  # its timeout alone says that it fits
 
 
 def checks(house: House, plan: str, *words: str, env: Mapping[str, str] | None = None) -> tuple[int, dict[str, Any], dict[str, Any]]:
@@ -128,7 +126,7 @@ def test_a_night_has_one_number_of_slots_and_says_what_limits_it(house: House) -
 def test_a_chain_that_binds_does_not_hide_what_limits_the_slots() -> None:
     found = predicted([Expected("a", (), Span(1.0, 2.0, 3.0))], NightTerms())
     chained = replace(found, forecast=replace(found.forecast, binding="chain"))
-    assert "on 1 slots, as many as memory allows; the longest chain" in preflight_fit.end(chained, NightTerms()).seen
+    assert "on 1 slots, as many as memory allows; the longest chain" in night_check.end(chained, NightTerms()).seen
 
 
 def test_gates_and_credentials_are_tried_out_where_agents_work(house: House, sim: Simulator) -> None:
@@ -173,7 +171,7 @@ gate = "no-such-program"
         (house.repo / "README").stat().st_mtime_ns,
     )
     assert {view.name for view in house.tasks()} == {"gate-1", "gate-2", "gate-3", "call-anthropic"}  # nothing of the plan
-    with closing(store.connect_readonly(house.home.ledger)) as db:
+    with closing(sqlite.connect_readonly(house.home.ledger)) as db:
         assert history.of_kind(db, "shell") == []  # what was tried out teaches nothing
     left = git(house.repo, "for-each-ref", "--format=%(refname)", "refs/nightcrew").split()
     assert [ref.split("/")[-2] for ref in left] == ["gate-1"]  # it made a file; what holds nothing beside the base is gone
@@ -246,8 +244,8 @@ def test_what_cannot_start_is_unknown_with_its_reason_and_is_ended(house: House,
         monkeypatch.setenv(name, house.env[name])
     plan = house.plan('[[tasks]]\nid = "one"\ncommand = "true"\ngate = "true"\n')
     like = submit.to_look_at(Path(plan), submit.workplace(house.repo), None, house.env, Once())
-    (tried,) = preflight_tasks.run(
-        house.home, like, preflight_tasks.gates(like.spec.tasks), functools.partial(night_check.reasons, house.home), blocked_s=0.0
+    (tried,) = night_check.run(
+        house.home, like, night_check.gates(like.spec.tasks), functools.partial(night_commands.reasons, house.home), blocked_s=0.0
     )
     assert tried.state is None and "disk" in tried.waited
     assert [view.final for view in house.tasks()] == [True]
@@ -255,11 +253,11 @@ def test_what_cannot_start_is_unknown_with_its_reason_and_is_ended(house: House,
 
 def test_the_last_line_says_that_something_is_not_known() -> None:
     found = [Checked("prediction", "end", unknown("not known")), Checked("machine", "disk", ok("full of room"))]
-    assert night_check.verdict(found) == "ready as far as is known: 1 unknown"
-    assert night_check.verdict([*found, Checked("repository", "base", warn("dirty", "", ""))]) == (
+    assert night_commands.verdict(found) == "ready as far as is known: 1 unknown"
+    assert night_commands.verdict([*found, Checked("repository", "base", warn("dirty", "", ""))]) == (
         "ready as far as is known: 1 to look at, 1 unknown"
     )
-    assert night_check.verdict(found[1:]) == "ready"
+    assert night_commands.verdict(found[1:]) == "ready"
 
 
 def test_models_that_nobody_serves_are_not_ready_and_those_a_client_names_itself_are_left_to_it() -> None:
@@ -269,13 +267,13 @@ def test_models_that_nobody_serves_are_not_ready_and_those_a_client_names_itself
 
     def seen(model: str, kind: str = "builtin", **said: Any) -> dict[str, State]:
         task = TaskSpec("one", "one", kind, (), prompt="x", model=model, **said)
-        found = preflight_models.checks(settings, [task], NightTerms(cost_max=1.0), prices)
+        found = night_check.checks(settings, [task], NightTerms(cost_max=1.0), prices)
         return {name: check(CheckContext(Home(Path("/")), Path(), Path(), {})).state for name, check in found.items()}
 
     assert seen("gpt-9") == {"gpt-9": State.FAIL}
     assert seen("claude-x-1") == {"claude-x-1": State.OK}
     assert seen("sonnet", "claude") == {} and seen("gpt-9", "codex") == {}
-    assert not preflight_models.keyed(settings, kinds()["codex"]) and preflight_models.keyed(settings, kinds()["claude"])
+    assert not night_check.keyed(settings, kinds()["codex"]) and night_check.keyed(settings, kinds()["claude"])
 
 
 class Provider(http.server.BaseHTTPRequestHandler):

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.doctor import software
-from supervisor.doctor.finding import State
+from supervisor.doctor import machine as software
+from supervisor.doctor.check_context import State
 from tests.doctor.conftest import Machine
 from tests.support import make_repository
 
@@ -29,7 +29,7 @@ from tests.support import make_repository
     ],
 )
 def test_what_nightcrew_needs(machine: Machine, name: str, said: str, state: State) -> None:
-    check = software.CHECKS[name]
+    check = software.SOFTWARE_CHECKS[name]
     absent = check(machine.place())
     assert absent.state is State.FAIL and absent.seen == "not on PATH" and "apt install" in absent.fix
     machine.program(name, said)

@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 
 from memory.watching import Watching
-from supervisor.core.spec import Settings
-from supervisor.daemon import lock, protocol
-from supervisor.doctor import file_events
+from supervisor.client import protocol
 from supervisor.doctor import state as checks
-from supervisor.doctor.finding import State
-from supervisor.host import mounts
-from supervisor.ledger import store
+from supervisor.doctor import state as file_events
+from supervisor.doctor.check_context import State
+from supervisor.host import scratch
+from supervisor.kernel.spec import Settings
+from supervisor.server import lock
+from supervisor.store import sqlite
 from tests.doctor.conftest import Machine
 from tests.support import House, git, make_repository
 
@@ -29,7 +30,7 @@ def home(machine: Machine) -> Path:
     """A state directory with a ledger."""
     root = machine.root / "state"
     root.mkdir(mode=0o700)
-    store.connect(root / "ledger.db").close()
+    sqlite.connect(root / "ledger.db").close()
     return root
 
 
@@ -44,7 +45,7 @@ def test_directories_that_cannot_be_watched_are_named(machine: Machine, home: Pa
     monkeypatch.setattr(Watching, "follow", lambda *_: "inotify instance limit reached")
     found = file_events.check(machine.place())
     assert (found.state, found.seen) == (State.WARN, "inotify instance limit reached")
-    monkeypatch.setattr(mounts, "file_system", lambda *_: "nfs4")
+    monkeypatch.setattr(scratch, "file_system", lambda *_: "nfs4")
     assert file_events.check(machine.place()).seen.startswith("nfs4 ")
 
 
@@ -137,7 +138,7 @@ def test_the_disk(machine: Machine, home: Path) -> None:
 
 def test_the_ledger(machine: Machine, home: Path) -> None:
     found = checks.ledger(machine.place())
-    assert found.state is State.OK and found.seen.startswith(f"whole, schema {store.SCHEMA}; runs: 0, tasks: 0")
+    assert found.state is State.OK and found.seen.startswith(f"whole, schema {sqlite.SCHEMA}; runs: 0, tasks: 0")
     data = bytearray((home / "ledger.db").read_bytes())
     data[4096:8192] = b"\xff" * 4096
     (home / "ledger.db").write_bytes(data)

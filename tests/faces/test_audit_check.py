@@ -12,22 +12,23 @@ from typing import Any
 
 import pytest
 
-from supervisor.core import anchors
-from supervisor.core.audit import Verdict
-from supervisor.core.audit_events import trace_id
-from supervisor.core.commands import MarkRunning, Revive, Start
-from supervisor.daemon.anchoring import Anchoring, places
-from supervisor.faces import audit_check, audit_log
+from supervisor.features.audit import rows as audit_rows
+from supervisor.features.audit import rules as audit_rules
+from supervisor.features.audit import views as audit_views
+from supervisor.features.audit.log import Audit
+from supervisor.features.audit.rows import JOURNAL as JOURNAL_TABLE
+from supervisor.features.audit.rows import Followed
+from supervisor.features.audit.rules import trace_id
+from supervisor.features.audit.service import Anchoring, places
 from supervisor.gateway.account import schema
-from supervisor.gateway.account.anchored import CALLS
+from supervisor.gateway.account.writer import CALLS
 from supervisor.host import files
-from supervisor.host.audit import Audit
 from supervisor.host.clock import SystemClock
 from supervisor.host.paths import Home
-from supervisor.ledger import anchored, store
-from supervisor.ledger.anchored import JOURNAL as JOURNAL_TABLE
-from supervisor.ledger.anchored import Followed
-from supervisor.ledger.ledger import Ledger
+from supervisor.kernel.audit import Verdict
+from supervisor.kernel.decision import MarkRunning, Revive, Start
+from supervisor.store import sqlite
+from supervisor.store.ledger import Ledger
 from tests.ledger.kit import ended, submit
 
 SECRET = b"s" * 32
@@ -59,7 +60,7 @@ class Place:
         return Anchoring(self.home, SECRET, SystemClock()).step()
 
     def verify(self) -> Verdict:
-        return audit_check.verify(self.home, SECRET, SystemClock().wall() + self.later)
+        return audit_views.verify(self.home, SECRET, SystemClock().wall() + self.later)
 
     def call(self, number: int, end: str | None = "served", **facts: Any) -> None:
         """A model call; `end` None: it is under way."""
@@ -181,18 +182,18 @@ def test_a_call_is_anchored_once_it_is_over_and_one_that_a_crash_cut_an_hour_lat
     place.call(11)
     place.call(12, "crashed", at=SystemClock().wall())
     place.step()
-    assert places(place.home, SECRET)["account"] == anchors.Place(11, (10,))
+    assert places(place.home, SECRET)["account"] == audit_rules.Place(11, (10,))
     place.write(place.home.gateway_account, "UPDATE request SET end = 'served', input = 3 WHERE id = 10")
     place.write(place.home.gateway_account, "UPDATE request SET input = 7, flags = 'told_by_retry' WHERE id = 12")
     place.step()
-    assert places(place.home, SECRET)["account"] == anchors.Place(12, ())
+    assert places(place.home, SECRET)["account"] == audit_rules.Place(12, ())
     assert place.verify().proven["account"] == ROWS + 3
     place.write(place.home.gateway_account, "UPDATE request SET input = 4 WHERE id = 10")
     assert (place.verify().row, place.verify().line) == (10, 4)
 
 
 def test_calls_that_were_pruned_may_be_missing_and_no_others(place: Place) -> None:
-    Audit(place.home.audit, SECRET, SystemClock(), "gateway").note(anchors.PRUNED, {"rows": [[1, 4]]})
+    Audit(place.home.audit, SECRET, SystemClock(), "gateway").note(audit_rules.PRUNED, {"rows": [[1, 4]]})
     place.write(place.home.gateway_account, "DELETE FROM request WHERE id <= 4")
     assert not place.verify().why
     place.write(place.home.gateway_account, "UPDATE request SET output = 1 WHERE id = 8")
@@ -253,10 +254,10 @@ def test_what_nobody_could_have_anchored_yet_is_no_tampering(place: Place) -> No
     place.write(place.home.gateway_account, "UPDATE request SET at = at - 3600 WHERE id = 1")
     wipe(place.home)
     place.later = 60
-    place.write(place.home.ledger, f"PRAGMA user_version = {store.SCHEMA - 1}")
+    place.write(place.home.ledger, f"PRAGMA user_version = {sqlite.SCHEMA - 1}")
     place.write(place.home.ledger, "UPDATE journal SET at = at - 3600 WHERE seq = 1")
     assert place.verify().why == "", "an older version's ledger"
-    place.write(place.home.ledger, f"PRAGMA user_version = {store.SCHEMA}")
+    place.write(place.home.ledger, f"PRAGMA user_version = {sqlite.SCHEMA}")
     assert place.verify().why
     place.step()
     place.call(ROWS + 1, at=now, total_ms=later * 1000)
@@ -275,7 +276,7 @@ def test_a_result_and_a_spec_are_proven_by_the_rows_of_end_and_start(place: Plac
     place.ledger.commit(ended(AGENT, 1))
     place.step()
     assert not place.verify().why
-    with contextlib.closing(store.connect_readonly(place.home.ledger)) as db:
+    with contextlib.closing(sqlite.connect_readonly(place.home.ledger)) as db:
         seqs = {event: seq for seq, event in db.execute("SELECT seq, event FROM journal WHERE task = ?", (AGENT,))}
         spec = db.execute("SELECT spec FROM task WHERE id = ?", (AGENT,)).fetchone()[0]
     place.write(place.home.ledger, "UPDATE attempt SET result = '{}' WHERE task = ?", AGENT)
@@ -295,21 +296,21 @@ def test_a_result_and_a_spec_are_proven_by_the_rows_of_end_and_start(place: Plac
 
 def test_more_rows_than_one_anchor_has(place: Place) -> None:
     with contextlib.closing(sqlite3.connect(place.home.ledger)) as db, db:
-        db.executemany("INSERT INTO journal (at, event) VALUES (?, 'limits')", [(float(number),) for number in range(2 * anchors.MOST)])
+        db.executemany("INSERT INTO journal (at, event) VALUES (?, 'limits')", [(float(number),) for number in range(2 * audit_rules.MOST)])
     place.step()
-    assert place.verify().proven["journal"] == ROWS + 2 * anchors.MOST
-    place.write(place.home.ledger, "UPDATE journal SET at = 0.5 WHERE seq = ?", ROWS + anchors.MOST + 1)
-    assert place.verify().row == ROWS + anchors.MOST + 1
+    assert place.verify().proven["journal"] == ROWS + 2 * audit_rules.MOST
+    place.write(place.home.ledger, "UPDATE journal SET at = 0.5 WHERE seq = ?", ROWS + audit_rules.MOST + 1)
+    assert place.verify().row == ROWS + audit_rules.MOST + 1
 
 
 @pytest.mark.parametrize("what", [JOURNAL_TABLE, CALLS])
 def test_what_is_new_is_found_without_a_walk_through_what_is_old(place: Place, what: Followed) -> None:
     path = place.home.ledger if what is JOURNAL_TABLE else place.home.gateway_account
-    with contextlib.closing(store.connect_readonly(path, book=what.book)) as db:
+    with contextlib.closing(sqlite.connect_readonly(path, book=what.book)) as db:
         statements: list[str] = []
         db.set_trace_callback(statements.append)
-        anchored.fresh(db, what, anchors.Place(5, (2, 3)), 0.0)
-        anchored.newest(db, what)
+        audit_rows.fresh(db, what, audit_rules.Place(5, (2, 3)), 0.0)
+        audit_rows.newest(db, what)
         db.set_trace_callback(None)
         steps = [str(row["detail"]) for sql in statements for row in db.execute(f"EXPLAIN QUERY PLAN {sql}")]
     assert [step for step in steps if what.table in step] and not [step for step in steps if step.startswith(f"SCAN {what.table}")]
@@ -317,16 +318,16 @@ def test_what_is_new_is_found_without_a_walk_through_what_is_old(place: Place, w
 
 def test_one_trace_id_runs_through_a_run_its_tasks_attempts_and_calls(place: Place) -> None:
     place.ledger.commit([Start(AGENT, 1, "")])
-    found = audit_log.entries(place.home, SECRET, most=100, task=AGENT)
+    found = audit_views.entries(place.home, SECRET, most=100, task=AGENT)
     assert {entry["in"] for entry in found} == {"journal", "account"}
     assert {entry["kind"] for entry in found} == {"admission", "start", "model call"}
     assert len({entry["trace"] for entry in found}) == 1
-    others = audit_log.entries(place.home, SECRET, most=100, task="0731-aaaa/t1")
+    others = audit_views.entries(place.home, SECRET, most=100, task="0731-aaaa/t1")
     assert {entry["trace"] for entry in others} == {entry["trace"] for entry in found} == {trace_id(AGENT)}
     assert trace_id("0801-bbbb/t1") != trace_id(AGENT)
 
 
 def test_only_what_is_newer_is_shown(place: Place) -> None:
     now: Callable[[], float] = SystemClock().wall
-    assert audit_log.entries(place.home, SECRET, most=100, since=now() + 60) == []
-    assert len(audit_log.entries(place.home, SECRET, most=4)) == 4
+    assert audit_views.entries(place.home, SECRET, most=100, since=now() + 60) == []
+    assert len(audit_views.entries(place.home, SECRET, most=4)) == 4

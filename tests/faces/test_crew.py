@@ -8,13 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from supervisor.core.admission import Decision, Verdict
-from supervisor.core.states import TaskState
-from supervisor.faces import crew, status
-from supervisor.faces import gateway as face
-from supervisor.faces.crew import Group, Seen
-from supervisor.faces.places import Train
-from supervisor.faces.status import Waiting
+from supervisor.kernel.admission import Decision, Verdict
+from supervisor.kernel.states import TaskState
+from supervisor.views import crew, status
+from supervisor.views import gateway as face
+from supervisor.views.crew import Group, Seen
+from supervisor.views.places import Train
+from supervisor.views.status import Waiting
 from tests.faces.top.kit import NOW, RUN, asks, view
 
 

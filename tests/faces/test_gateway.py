@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.errors import LedgerError, ToolFailed
-from supervisor.core.gateway.types import AgentView, BreakerState, DimensionView, PoolKey, PoolView, TrafficView, Usage
-from supervisor.core.gateway.types import Window as Subscription
-from supervisor.core.states import TaskClass
-from supervisor.faces import gateway, gateway_json
-from supervisor.faces.status import columns
 from supervisor.gateway.account.reading import Figures, Percentiles, Window
 from supervisor.gateway.account.writer import Account
+from supervisor.gateway.admission.types import AgentView, BreakerState, DimensionView, PoolKey, PoolView, TrafficView, Usage
+from supervisor.gateway.admission.types import Window as Subscription
 from supervisor.gateway.status import status
 from supervisor.host.paths import Home
+from supervisor.kernel.errors import LedgerError, ToolFailed
+from supervisor.kernel.states import TaskClass
+from supervisor.views import gateway
+from supervisor.views.status import columns
 from tests.gateway.account.kit import AGENT, LANE, NOW, Wall, opened, served, unpriced
 
 FIGURES = Figures(
@@ -50,7 +50,7 @@ def shape(*agents: AgentView, pools: tuple[PoolView, ...] = (), total: Figures =
     view = TrafficView(pools or (pool(),), agents, {LANE: 31}, {LANE: 41.2})
     window = Window(300.0, {one.name: FIGURES for one in agents}, {str(POOL): FIGURES}, total)
     page = {"port": 43817, "pid": 4242, "since": NOW - 11_520, "running": True, **status(view, window, problems)}
-    return gateway_json._priced(json.loads(json.dumps(page)))
+    return gateway._priced(json.loads(json.dumps(page)))
 
 
 def shown(what: dict[str, Any], width: int = 200) -> str:
@@ -212,7 +212,7 @@ def test_the_one_line_for_status() -> None:
 def test_nothing_that_moves_is_unknown_without_figures() -> None:
     view = TrafficView((pool(exhausted_in_s=None, dimensions=(), windows=()),), (agent("run/a", share_tpm=None),), {}, {})
     page = {"port": 1, "pid": 2, "since": NOW, "running": True, **status(view, Window(300.0, {}, {}, Figures()), ())}
-    text = shown(gateway_json._priced(page))
+    text = shown(gateway._priced(page))
     assert "0 requests" in text and "errors -" in text and "- tokens/$" in text and "run run\nAGENT" in text
     assert "nan" not in text.lower() and "None" not in text
 
@@ -242,13 +242,13 @@ def test_who_is_raised_is_seen_and_nobody_else_has_the_column() -> None:
 
 
 def test_where_there_never_was_a_gateway_there_is_nothing(home: Home) -> None:
-    assert gateway_json.look(home, NOW) is None
+    assert gateway.look(home, NOW) is None
     assert list(home.root.iterdir()) == [], "looking leaves nothing behind"
 
 
 def test_the_account_speaks_while_no_gateway_runs(home: Home) -> None:
     asyncio.run(write(home))
-    what = gateway_json.look(home, NOW + 7200)
+    what = gateway.look(home, NOW + 7200)
     assert what is not None and (what["running"], what["why"], what["last"]) == (False, "no gateway is running", NOW)
     assert what["figures"]["requests"] == 2, "the five minutes before its last request"
     (one,) = what["agents"]
@@ -262,7 +262,7 @@ def test_the_account_speaks_while_no_gateway_runs(home: Home) -> None:
 
 def test_a_gateway_that_is_gone_left_its_record_and_no_account(home: Home) -> None:
     home.gateway_record.write_text("{}")
-    what = gateway_json.look(home, NOW)
+    what = gateway.look(home, NOW)
     assert what is not None and (what["running"], what["last"], what["agents"]) == (False, None, [])
     assert "nothing ever went through it" in gateway.text(what, NOW, width=80, color=False)
 
@@ -270,4 +270,4 @@ def test_a_gateway_that_is_gone_left_its_record_and_no_account(home: Home) -> No
 def test_a_damaged_account_is_said(home: Home) -> None:
     home.gateway_account.write_bytes(b"no database" * 1000)
     with pytest.raises(LedgerError, match="the account is damaged"):
-        gateway_json.look(home, NOW)
+        gateway.look(home, NOW)

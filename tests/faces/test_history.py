@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.faces import status
+from supervisor.views import status
 
 AT = time.mktime((2026, 11, 21, 6, 59, 34, 0, 0, -1))
 

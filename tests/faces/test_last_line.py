@@ -4,7 +4,7 @@ import json
 import os
 from pathlib import Path
 
-from supervisor.faces.status import last_line
+from supervisor.views.status import last_line
 from tests.agents.protocols.scenarios import DATA
 
 

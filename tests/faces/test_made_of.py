@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.states import TaskState
-from supervisor.faces import agent_status, status, tasks_json
-from supervisor.faces.crew import Seen, crew
-from supervisor.ledger.queries import TaskView
+from supervisor.kernel.states import TaskState
+from supervisor.store.queries import TaskView
+from supervisor.views import agent_status, status, tasks_json
+from supervisor.views.crew import Seen, crew
 
 
 def view(**known: Any) -> TaskView:

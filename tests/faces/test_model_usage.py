@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.faces import model_usage
+from supervisor.views import figures
 
 
 def result(tokens: int | None, cost: float | None = 0.25, wait: float | None = 2.0) -> dict[str, Any]:
@@ -15,15 +15,15 @@ def result(tokens: int | None, cost: float | None = 0.25, wait: float | None = 2
 
 
 def test_nobody_knows_of_any() -> None:
-    assert model_usage.of([]) is None
-    assert model_usage.of([None, {}, result(None, None, None)]) is None
-    assert model_usage.total([None]) is None
+    assert figures.of([]) is None
+    assert figures.of([None, {}, result(None, None, None)]) is None
+    assert figures.total([None]) is None
 
 
 def test_all_attempts_and_all_tasks_are_summed() -> None:
-    one = model_usage.of([result(999), None, result(1999, 0.5, None)])
+    one = figures.of([result(999), None, result(1999, 0.5, None)])
     assert one == {"tokens": 3000, "cost_usd": 0.75, "wait_s": 2.0, "models": []}
-    assert model_usage.total([one, None, model_usage.of([result(0, 0.0)])]) == {
+    assert figures.total([one, None, figures.of([result(0, 0.0)])]) == {
         "tokens": 3001,
         "cost_usd": 0.75,
         "wait_s": 4.0,
@@ -32,14 +32,14 @@ def test_all_attempts_and_all_tasks_are_summed() -> None:
 
 
 def test_a_cost_of_which_a_part_is_not_known_is_not_known() -> None:
-    assert model_usage.of([result(5), result(5, None)]) == {"tokens": 12, "cost_usd": None, "wait_s": 4.0, "models": []}
+    assert figures.of([result(5), result(5, None)]) == {"tokens": 12, "cost_usd": None, "wait_s": 4.0, "models": []}
 
 
 BOTH = [{"asked": "opus", "answered": name, "requests": number} for name, number in (("haiku", 3), ("opus", 7))]
 
 
 def test_who_answered_is_summed_over_attempts() -> None:
-    taken = model_usage.of([{**result(5), "models": BOTH}, {**result(5), "models": BOTH[:1]}])
+    taken = figures.of([{**result(5), "models": BOTH}, {**result(5), "models": BOTH[:1]}])
     assert taken is not None and [one["requests"] for one in taken["models"]] == [6, 7]
 
 
@@ -53,4 +53,4 @@ def test_who_answered_is_summed_over_attempts() -> None:
     ],
 )
 def test_in_words(of: dict[str, Any], said: str) -> None:
-    assert model_usage.text(of, "12s") == said
+    assert figures.text(of, "12s") == said

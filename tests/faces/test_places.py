@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from supervisor.core.states import TaskState
-from supervisor.faces import places
-from supervisor.faces.crew import Seen, crew
-from supervisor.faces.places import Train
-from supervisor.faces.status import Waiting
-from supervisor.ledger.queries import TaskView
+from supervisor.kernel.states import TaskState
+from supervisor.store.queries import TaskView
+from supervisor.views import places
+from supervisor.views.crew import Seen, crew
+from supervisor.views.places import Train
+from supervisor.views.status import Waiting
 from tests.faces.top.kit import RUN, asks, view
 
 

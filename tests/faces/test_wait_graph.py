@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from supervisor.core.wait_graph import STATIC, Wait, WaitKind
-from supervisor.faces import wait_graph
+from memory import reports
+from supervisor.kernel.wait_graph import STATIC, Wait, WaitKind
 
 NOW = 1000.0
 
@@ -31,7 +31,7 @@ def test_a_tree_begins_with_those_for_whom_nobody_waits() -> None:
         Wait(STATIC, "d", 0, WaitKind.TASK, "after", ("c",), 0.0, 0.0),
         d="waiting",
     )
-    assert list(wait_graph.lines(found, NOW)) == [
+    assert list(reports.wait_graph_lines(found, NOW)) == [
         "a (running)",
         "  task b, d, one of them is enough, for 30s, at most 9m30s more",
         "    → b (running)",
@@ -52,19 +52,19 @@ HOSTILE = 'x" ]; evil [label="\\\x1b]0;owned\x07\u202e\U000e0041\n'
 
 def test_a_hostile_name_drives_nothing() -> None:
     found = shape(Wait(1, HOSTILE, 1, WaitKind.LEASE, HOSTILE * 9, (HOSTILE, "person"), 990.0, 1050.0))
-    for line in [*wait_graph.lines(found, NOW), *wait_graph.dot(found).splitlines()]:
+    for line in [*reports.wait_graph_lines(found, NOW), *reports.dot(found).splitlines()]:
         assert line.isprintable() and len(line) < 400
-    assert len(wait_graph.dot(found).splitlines()) == 7, "no line of its own"
+    assert len(reports.dot(found).splitlines()) == 7, "no line of its own"
 
 
 def test_a_drawing_is_one_for_graphviz() -> None:
-    drawn = wait_graph.dot(shape(Wait(1, 'a"\\', 1, WaitKind.LEASE, HOSTILE, ("b",), 990.0, 1050.0)))
+    drawn = reports.dot(shape(Wait(1, 'a"\\', 1, WaitKind.LEASE, HOSTILE, ("b",), 990.0, 1050.0)))
     assert drawn.splitlines()[2] == r'  "a\"\\" [label="a\"\\ (running)"];'
 
 
 def test_a_circle_that_is_being_broken_is_drawn_too() -> None:
     found = shape(Wait(1, "a", 1, WaitKind.LEASE, "x", ("b",), 0.0, 0.0), Wait(2, "b", 1, WaitKind.LEASE, "y", ("a",), 0.0, 0.0))
-    assert list(wait_graph.lines(found, NOW)) == [
+    assert list(reports.wait_graph_lines(found, NOW)) == [
         "a (running)",
         "  lease x",
         "    → b (running)",

@@ -6,14 +6,14 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from supervisor.core.admission import ADMIT, Conditions, Decision, Held, Verdict
-from supervisor.core.commands import Collect, Finish, MarkRunning, Pause, SetState, Start
-from supervisor.core.night import NightOrder, NightTerms
-from supervisor.core.states import End, TaskClass, TaskState, Until
-from supervisor.core.wait_graph import Wait, WaitKind
-from supervisor.faces import status, waits
-from supervisor.ledger import journal, queries
-from supervisor.ledger.ledger import Ledger
+from supervisor.kernel.admission import ADMIT, Conditions, Decision, Held, Verdict
+from supervisor.kernel.decision import Collect, Finish, MarkRunning, Pause, SetState, Start
+from supervisor.kernel.night import NightOrder, NightTerms
+from supervisor.kernel.states import End, TaskClass, TaskState, Until
+from supervisor.kernel.wait_graph import Wait, WaitKind
+from supervisor.store import journal, queries
+from supervisor.store.ledger import Ledger
+from supervisor.views import status, waits
 from tests.ledger.kit import RUN, Wall, spec, submission, submit, whole
 
 BATCH = TaskClass.BATCH

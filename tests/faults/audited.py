@@ -44,16 +44,16 @@ def install(notes: str, directory: str) -> None:
 
 def use_both_executors() -> None:
     """The order of choice is the only thing that is changed."""
-    from supervisor.core.sandbox import Tier
-    from supervisor.host.sandbox import probing
-    from supervisor.host.sandbox.executors import Executor
+    from supervisor.sandbox import executors
+    from supervisor.sandbox.executors import Executor
+    from supervisor.sandbox.policy import Tier
 
-    usual = probing.Support.executor
+    usual = executors.Support.executor
 
-    def executor(self: probing.Support, tier: Tier) -> Executor | None:
+    def executor(self: executors.Support, tier: Tier) -> Executor | None:
         return Executor.BUBBLEWRAP if tier is Tier.OFFLINE and tier in self.works[Executor.BUBBLEWRAP] else usual(self, tier)
 
-    probing.Support.executor = executor  # type: ignore[method-assign]  # this process is the test's
+    executors.Support.executor = executor  # type: ignore[method-assign]  # this process is the test's
 
 
 if __name__ == "__main__":

@@ -8,8 +8,8 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from supervisor.core.states import FINAL
-from supervisor.ledger import journal, queries, store
+from supervisor.kernel.states import FINAL
+from supervisor.store import journal, queries, sqlite
 from tests.support import House, git, shell_task, wait_until
 
 
@@ -62,7 +62,7 @@ class Evidence:
         assert untouched(house.repo) == self.before, "the user's checkout changed (invariant 8)"
 
     def _unreleased(self) -> list[str]:
-        db = store.connect_readonly(self.house.home.ledger)
+        db = sqlite.connect_readonly(self.house.home.ledger)
         try:
             return [f"{row['task']}:{row['epoch']}" for row in db.execute("SELECT task, epoch FROM attempt WHERE state <> 'released'")]
         finally:
@@ -72,11 +72,11 @@ class Evidence:
         views = self.house.tasks()
         assert acknowledged is None or len(views) >= acknowledged, "an acknowledged task is lost"
         assert [view.id for view in views if view.state not in FINAL] == [], "a task did not end (invariant 1)"
-        db = store.connect_readonly(self.house.home.ledger)
+        db = sqlite.connect_readonly(self.house.home.ledger)
         try:
             assert db.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
             for view in views:
-                ends = [entry for entry in journal.of_task(db, view.id) if entry["event"] == "end done"]
+                ends = [entry for entry in journal.journal_of_task(db, view.id) if entry["event"] == "end done"]
                 assert len(ends) == (view.state == "done"), f"{view.id} is {view.state} with {len(ends)} ends 'done' (invariant 1)"
         finally:
             db.close()
@@ -84,7 +84,7 @@ class Evidence:
     def _check_starts(self) -> None:
         twice = [start for start, count in collections.Counter(self.started()).items() if count > 1]
         assert twice == [], "started twice in one epoch (invariant 2)"
-        db = store.connect_readonly(self.house.home.ledger)
+        db = sqlite.connect_readonly(self.house.home.ledger)
         try:
             for view in self.house.tasks():
                 rows = queries.attempts(db, view.id)

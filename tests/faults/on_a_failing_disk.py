@@ -14,17 +14,18 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from agents.runner import records as runner_records
-from supervisor.core import records
-from supervisor.core.audit import Verdict
-from supervisor.core.errors import HostError
+from agents.runner import loop
+from supervisor.features.audit import log as audit_log
+from supervisor.features.audit.log import Audit
 from supervisor.gateway.account import schema
 from supervisor.gateway.account.writer import Account
-from supervisor.host import audit, files
-from supervisor.host.audit import Audit
+from supervisor.host import files
 from supervisor.host.clock import SystemClock
-from supervisor.ledger import store
-from supervisor.ledger.ledger import Ledger
+from supervisor.kernel import records
+from supervisor.kernel.audit import Verdict
+from supervisor.kernel.errors import HostError
+from supervisor.store import sqlite
+from supervisor.store.ledger import Ledger
 from tests.gateway.account import kit as calls
 from tests.ledger.kit import submission
 
@@ -80,13 +81,13 @@ def of_the_audit_log(top: Path) -> int:
         return lambda: Audit(log, SECRET, SystemClock(), "test").note("next", {"number": number, "text": "x" * 3000})
 
     def check(_: int, acknowledged: bool) -> None:
-        found = audit.verify(log, SECRET)
+        found = audit_log.verify(log, SECRET)
         assert not found.why and known["whole"] + acknowledged <= found.records <= known["whole"] + 1, (found, known, acknowledged)
         known["whole"] = found.records
 
     faults = swept(prepare, check)
     Audit(log, SECRET, SystemClock(), "test").note("last", {})
-    assert audit.verify(log, SECRET) == Verdict(known["whole"] + 1)
+    assert audit_log.verify(log, SECRET) == Verdict(known["whole"] + 1)
     return faults
 
 
@@ -99,7 +100,7 @@ def of_an_exit_record(top: Path) -> int:
 
     def prepare(_: int) -> Callable[[], None]:
         Path("exit.json").unlink(missing_ok=True)
-        return lambda: runner_records.ExitRecord().write(shape)
+        return lambda: loop.ExitRecord().write(shape)
 
     def check(_: int, acknowledged: bool) -> None:
         there = Path("exit.json").exists()
@@ -123,7 +124,7 @@ def of_the_ledger(top: Path) -> int:
         return act
 
     def check(number: int, acknowledged: bool) -> None:
-        with contextlib.closing(store.connect(file)) as db:
+        with contextlib.closing(sqlite.connect(file)) as db:
             tasks = db.execute("SELECT count(*) FROM task WHERE run = ?", (f"0731-{number:04}",)).fetchone()[0]
         assert tasks == 3 or (tasks == 0 and not acknowledged), (number, tasks, acknowledged)
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from supervisor import __version__
-from supervisor.ledger import store
+from supervisor.store import sqlite
 from tests.faults import coordinating_agent
 from tests.support import House, plan_of, shell_task, wait_until
 
@@ -64,7 +64,7 @@ def check(house: House, place: Path) -> None:
     assert all(one["id"] == one["again"] for one in found if one["what"] == "sent"), "the same key twice is one message"
     claimed = Counter(one["id"] for one in found if one["what"] == "read" and one["claimed"])
     assert max(claimed.values(), default=1) == 1, "nobody is handed a mail for the first time twice"
-    with contextlib.closing(store.connect_readonly(house.home.ledger)) as db:
+    with contextlib.closing(sqlite.connect_readonly(house.home.ledger)) as db:
         mails = {row["id"]: row["state"] for row in db.execute("SELECT id, state FROM mail")}
         waits = db.execute("SELECT COUNT(*) FROM wait WHERE ended IS NULL").fetchone()[0]
         leases = db.execute("SELECT COUNT(*) FROM lease WHERE ended IS NULL").fetchone()[0]

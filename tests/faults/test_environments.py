@@ -17,12 +17,13 @@ from pathlib import Path
 import pytest
 
 from agents import zygote
-from supervisor.core.errors import NightcrewError
-from supervisor.core.sandbox import Tier
-from supervisor.daemon import protocol, zygotes
+from supervisor.client import protocol
 from supervisor.host import processes
 from supervisor.host.failpoint import FAILPOINTS
-from supervisor.host.sandbox import probing
+from supervisor.kernel.errors import NightcrewError
+from supervisor.sandbox import executors
+from supervisor.sandbox.policy import Tier
+from supervisor.server.attempts import zygotes
 from tests.daemon.snapshot_kit import commit, files_of_snapshots, rows
 from tests.faults.checker import Evidence
 from tests.faults.test_kill import kill_a_runner, kill_daemon, kill_tmux
@@ -53,7 +54,7 @@ CHECK = "grep -q dependency .venv/module || exit 8; rm .venv/module"
 @pytest.fixture(scope="module")
 def sandbox() -> int:
     """What agents run in: tier 1 where it works."""
-    return int(Tier.FILES in probing.probe().tiers)
+    return int(Tier.FILES in executors.probe().tiers)
 
 
 @pytest.fixture

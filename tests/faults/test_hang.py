@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.host import lock_holders, processes, procfs
+from supervisor.host import processes, procfs
 from tests.daemon.snapshot_kit import commit
 from tests.faults.test_planted import hanging_git
 from tests.gateway.kit import upstream
@@ -89,7 +89,7 @@ def test_only_a_git_inherits_the_supervisors_lock_and_nobody_another_handle(hous
     wait_until(hung.exists, "a git of ours to wait")
     daemon.kill()
     daemon.wait()
-    assert [holder.who.pid for holder in lock_holders.holders(house.home.root)] == [int(hung.read_text())]
+    assert [holder.who.pid for holder in processes.holders(house.home.root)] == [int(hung.read_text())]
     wait_until(lambda: processes.identity(client) is None, "the control client to end with its pipe")
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.daemon import start
+from supervisor.client import start
 from supervisor.host.paths import Home
 from tests.support import House, wait_until
 

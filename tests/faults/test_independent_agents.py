@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.sandbox import Tier
-from supervisor.host.sandbox import probing
+from supervisor.sandbox import executors
+from supervisor.sandbox.policy import Tier
 from tests.support import House, git, plan_of, shell_task
 
 LIBRARY = r"""
@@ -72,7 +72,7 @@ UNCOMMITTED = {
 @pytest.fixture
 def tiers() -> tuple[int, ...]:
     """The confined ones that work here."""
-    works = probing.known().tiers
+    works = executors.known().tiers
     if Tier.FILES not in works:
         pytest.skip("no sandbox works here")
     return tuple(int(tier) for tier in (Tier.FILES, Tier.OFFLINE) if tier in works)

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core import records
-from supervisor.core.sandbox import Tier
 from supervisor.host.failpoint import FAILPOINTS
-from supervisor.host.sandbox import probing
+from supervisor.kernel import records
+from supervisor.sandbox import executors
+from supervisor.sandbox.policy import Tier
 from tests.faults.checker import Evidence
 from tests.support import House, git, plan_of, signal_if_there, wait_until
 
@@ -39,7 +39,7 @@ def test_daemon_killed_at_each_step_of_launch_and_finish(house: House, label: st
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("label", [name for name in FAILPOINTS if name.startswith(("securing.", "intake."))])
 def test_daemon_killed_while_work_comes_out_of_a_sandbox(house: House, label: str) -> None:
-    if Tier.FILES not in probing.known().tiers:
+    if Tier.FILES not in executors.known().tiers:
         pytest.skip("no sandbox works here")
     evidence = Evidence.begin(house)
     daemon = house.start_daemon(die_at=label)
@@ -183,7 +183,7 @@ def _one_of(house: House, chance: random.Random, *, final: bool) -> str:
 
 def kill_daemon(house: House, chance: random.Random) -> bool:
     """SIGKILL to the supervisor, and a new one."""
-    from supervisor.daemon import lock
+    from supervisor.server import lock
 
     pid = lock.holder(house.home.lock)
     assert pid is not None
@@ -222,8 +222,8 @@ def worktree(house: House, name: str) -> Path:
 
 
 def _ask_kill(house: House) -> None:
-    from supervisor.core.errors import NightcrewError
-    from supervisor.daemon import protocol
+    from supervisor.client import protocol
+    from supervisor.kernel.errors import NightcrewError
 
     with contextlib.suppress(NightcrewError):
         protocol.call(house.home.daemon_socket, "kill", {"tasks": [house.task("long").id]}, timeout_s=10)

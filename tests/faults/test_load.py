@@ -8,7 +8,7 @@ import time
 import psutil
 import pytest
 
-from supervisor.daemon import protocol
+from supervisor.client import protocol
 from tests.faults.test_hang import LATER
 from tests.support import House, plan_of, shell_task, wait_until
 

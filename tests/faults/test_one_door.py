@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.sandbox import Policy, Tier
-from supervisor.host.sandbox import probing
-from supervisor.host.sandbox.executors import Executor, program
-from supervisor.host.sandbox.executors import argv as argv_of
+from supervisor.sandbox import executors
+from supervisor.sandbox.executors import Executor, program
+from supervisor.sandbox.executors import argv as argv_of
+from supervisor.sandbox.policy import Policy, Tier
 from tests.daemon import snapshot_kit
 from tests.faults import audited, tracing
 from tests.support import House, make_repository, shell_task, wait_until
@@ -162,7 +162,7 @@ def judge(found: list[Seen], needed: set[tuple[str, str]]) -> None:
 
 @_of_the_ordinary_user
 def test_nothing_outside_a_sandbox_takes_what_an_agent_can_write_by_its_path(tmp_path: Path) -> None:
-    works = probing.probe()
+    works = executors.probe()
     if not works.tiers >= {Tier.FILES, Tier.OFFLINE}:
         pytest.skip(f"no sandbox works here: {works.why_not}")
     crew = Crew(House(tmp_path, make_repository(tmp_path / "repo")), may_trace(tmp_path))
@@ -229,7 +229,7 @@ subprocess.run([*sandbox, "/bin/sh", "-c", ": > " + root + "/inside"], check=Tru
 def test_the_trace_tells_paths_from_handles_and_inside_from_outside(tmp_path: Path, executor: Executor) -> None:
     if not may_trace(tmp_path):
         pytest.skip("NO PROCESS MAY BE TRACED HERE (strace, ptrace)")
-    if Tier.FILES not in probing.probe().works[executor]:
+    if Tier.FILES not in executors.probe().works[executor]:
         pytest.skip(f"{executor} does not work here")
     root = tmp_path / "root"
     (root / "deep").mkdir(parents=True)

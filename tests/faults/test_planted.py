@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.sandbox import Tier
-from supervisor.host.sandbox import probing
+from supervisor.sandbox import executors
+from supervisor.sandbox.policy import Tier
 from tests.daemon.snapshot_kit import commit
 from tests.support import House, git, shell_task, wait_until
 
@@ -71,7 +71,7 @@ sys.exit(3 if first else 0)
 
 @pytest.fixture(scope="module")
 def works() -> frozenset[Tier]:
-    return frozenset({Tier.NONE, *probing.probe().tiers})
+    return frozenset({Tier.NONE, *executors.probe().tiers})
 
 
 class Crew:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core import records
+from supervisor.kernel import records
 from tests.support import House, git, plan_of, shell_task, signal_if_there, wait_until
 
 AGENT = """

@@ -14,84 +14,85 @@ from pathlib import Path
 import pytest
 
 from agents import trust
-from agents.builtin.tools import files as tools
-from agents.builtin.tools.given import Given, Place, ToolError
 from agents.kinds import to_run
-from supervisor.core.errors import HostError
-from supervisor.daemon import prices
-from supervisor.faces.report import write as report
+from nightcrew.plugins.builtin import tools
+from nightcrew.plugins.builtin.tools import Given, Place, ToolError
+from supervisor.features.audit import log as audit_log
+from supervisor.features.audit.log import Audit
 from supervisor.gateway import process_lock
-from supervisor.host import audit, files
-from supervisor.host.audit import Audit
+from supervisor.host import files
 from supervisor.host.clock import SystemClock
 from supervisor.host.paths import Home
+from supervisor.kernel.errors import HostError
+from supervisor.server import prices
+from supervisor.views.report import pages
 
 ROOT = Path(__file__).parents[2]
 SECRET = b"s" * 32
 
 REWRITTEN = {
-    "agents/builtin/tools/files.py": "what the built-in agent edits",
+    "nightcrew/plugins/builtin/tools.py": "what the built-in agent edits",
     "agents/tmux/tmux_server.py": "a text on its way into a pane",
     "agents/trust.py": "settings of Claude Code and Codex",
-    "agents/zygote/record.py": "who a warm process is",
-    "supervisor/cli/commands/init.py": "nightcrew.toml",
+    "agents/zygote/lifecycle.py": "who a warm process is",
+    "supervisor/cli/setup.py": "nightcrew.toml",
     "supervisor/cli/reporting.py": "benchmark_results.json",
-    "supervisor/cli/web/record.py": "web.json",
-    "supervisor/daemon/agent_evidence.py": "hooks.json",
-    "supervisor/daemon/ending.py": "result.json, diff.patch, screen.txt",
-    "supervisor/daemon/inboxes.py": "texts that were sent",
-    "supervisor/daemon/isolation.py": "policy",
-    "supervisor/daemon/launch_files.py": "prompt.md, after.json, mcp.json, begin, launch.spec",
-    "supervisor/daemon/lock.py": "daemon.lock",
-    "supervisor/daemon/pausing.py": "paused",
-    "supervisor/daemon/prices.py": "prices.json",
-    "supervisor/daemon/quotas.py": "quotas.json",
-    "supervisor/faces/report/write.py": "report.html, report.md, report.json",
+    "supervisor/views/web/serving.py": "web.json",
+    "supervisor/server/attempts/observe.py": "hooks.json",
+    "supervisor/server/attempts/collect.py": "result.json, diff.patch, screen.txt",
+    "supervisor/server/attempts/sending.py": "texts that were sent",
+    "supervisor/server/attempts/isolation.py": "policy",
+    "supervisor/server/attempts/launch.py": "prompt.md, after.json, mcp.json, begin, launch.spec",
+    "supervisor/server/lock.py": "daemon.lock",
+    "supervisor/server/attempts/pausing.py": "paused",
+    "supervisor/server/prices.py": "prices.json",
+    "supervisor/features/quotas/service.py": "quotas.json",
+    "supervisor/views/report/pages.py": "report.html, report.md, report.json",
     "supervisor/gateway/process_lock.py": "gateway.json",
-    "supervisor/host/audit.py": "audit.head",
+    "supervisor/features/audit/log.py": "audit.head",
     "supervisor/host/secrets.py": "secret, keys",
 }
 """Who rewrites what, by the door."""
 OTHERS = {
+    "supervisor/client/kind_trial.py": "the home of a trial, which is made for it",
     "agents/agent_client/__init__.py": "a draft with a name of its own, compiled",
     "agents/hook_client/__init__.py": "the same",
     "supervisor/host/cgroups.py": "switches of the kernel's",
-    "worktrees/attributes.py": "copies of a commit's attributes, in a directory that is removed",
+    "worktrees/repository.py": "copies of a commit's attributes, in a directory that is removed",
     "worktrees/backends/base.py": "in a copy that is being made",
     "worktrees/backends/overlay.py": "in a layer that is being made, and a probe",
-    "worktrees/backends/reflink.py": "a probe",
-    "worktrees/conflicts.py": "copies of a commit's attributes, in a directory that is removed",
+    "worktrees/backends/copies.py": "a probe",
+    "supervisor/features/conflicts/compare.py": "copies of a commit's attributes, in a directory that is removed",
     "worktrees/equivalence.py": "copies of three versions, in a directory that is removed",
     "worktrees/private_repository.py": "in a repository that is being made",
     "worktrees/registration.py": "in a worktree that is being made",
-    "worktrees/securing_helper.py": "in a repository that is being made",
+    "worktrees/collect_helper.py": "in a repository that is being made",
     "worktrees/templates.py": "beside a template that is being made",
-    "agents/analysts/output.py": "the handle of its stdout",
-    "agents/mapper/worker.py": "an agent's own file of results, in its out/",
+    "agents/stdout.py": "the handle of its stdout",
+    "supervisor/features/map/worker/worker.py": "an agent's own file of results, in its out/",
     "agents/runner/child.py": "a switch of the kernel's",
-    "agents/runner/output.py": "a log, from its beginning, once for an attempt",
-    "agents/runner/records.py": "a draft of exit.json",
+    "agents/runner/loop.py": "a log, from its beginning, once for an attempt, and a draft of exit.json",
     "agents/zygote/lifecycle.py": "a log, from its beginning",
-    "supervisor/daemon/setup.py": "the log of a set-up, from its beginning",
-    "supervisor/daemon/mapping/output.py": "a draft with a name of its own, renamed when it is whole",
-    "supervisor/faces/traces/__main__.py": "a lock, which has no content",
-    "supervisor/gateway/recording.py": "a draft of a tape",
+    "supervisor/features/snapshots/service.py": "the log of a set-up, from its beginning",
+    "supervisor/features/map/open_map.py": "a draft with a name of its own, renamed when it is whole",
+    "nightcrew/plugins/otel/__main__.py": "a lock, which has no content",
+    "supervisor/gateway/replay.py": "a draft of a tape",
     "supervisor/host/files.py": "the door",
-    "supervisor/host/sandbox/agent_homes.py": "a copy for an attempt that has not begun; logins go by the door",
-    "supervisor/host/foreign/folders.py": "a new file, by its handle",
-    "supervisor/host/sleep_inhibitor.py": "the log of a helper, from its beginning",
-    "supervisor/host/sandbox/syscalls.py": "a switch of the kernel's",
-    "worktrees/quarantine.py": "a draft",
+    "supervisor/sandbox/homes.py": "a copy for an attempt that has not begun; logins go by the door",
+    "supervisor/host/untrusted_fs.py": "a new file, by its handle",
+    "supervisor/features/night/awake.py": "the log of a helper, from its beginning",
+    "supervisor/sandbox/exec_step.py": "a switch of the kernel's",
+    "worktrees/pack_import.py": "a draft",
 }
 """Who writes without it, and why nothing of a person's can be lost there."""
 
 
 def test_every_file_that_is_rewritten_goes_through_the_door() -> None:
     by_door, by_others = set(), set()
-    for top in ("supervisor", "agents", "memory", "worktrees"):
+    for top in ("nightcrew", "supervisor", "agents", "memory", "worktrees"):
         for file in (ROOT / top).rglob("*.py"):
             name = str(file.relative_to(ROOT))
-            if name.startswith("supervisor/bench/"):
+            if name.startswith("nightcrew/plugins/bench/"):
                 continue
             calls = [node for node in ast.walk(ast.parse(file.read_bytes())) if isinstance(node, ast.Call)]
             if any(_called(call) == "atomic_write" or _handed_on(call) for call in calls):
@@ -160,7 +161,7 @@ def priced(place: Path) -> tuple[Path, Callable[[], object]]:
 
 def reported(place: Path) -> tuple[Path, Callable[[], object]]:
     shape = json.loads((ROOT / "tests" / "data" / "report" / "ordinary.json").read_text())
-    return report.write(shape, place / "runs").json, lambda: report.write({**shape, "more": 1}, place / "runs")
+    return pages.write(shape, place / "runs").json, lambda: pages.write({**shape, "more": 1}, place / "runs")
 
 
 @pytest.mark.parametrize("rewritten", [trusted, edited, known_gateway, priced, reported])
@@ -183,6 +184,6 @@ def test_the_audit_log_goes_on_after_a_full_disk(tmp_path: Path) -> None:
     with full(), pytest.raises(HostError):
         log.note("merged", {"task": "two"})
     assert home.audit.with_suffix(".head").read_bytes() == before
-    assert (audit.verify(home.audit, SECRET).why, audit.verify(home.audit, SECRET).records) == ("", 1)
+    assert (audit_log.verify(home.audit, SECRET).why, audit_log.verify(home.audit, SECRET).records) == ("", 1)
     log.note("merged", {"task": "three"})
-    assert (audit.verify(home.audit, SECRET).why, audit.verify(home.audit, SECRET).records) == ("", 2)
+    assert (audit_log.verify(home.audit, SECRET).why, audit_log.verify(home.audit, SECRET).records) == ("", 2)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.errors import Refused
-from supervisor.daemon.lock import DaemonLock
+from supervisor.kernel.errors import Refused
+from supervisor.server.lock import DaemonLock
 from tests.support import House, plan_of, shell_task, wait_until
 
 SLOTS = 2

@@ -26,19 +26,20 @@ from typing import Any
 import aiohttp
 
 from supervisor.config import user
-from supervisor.core import tokens
-from supervisor.core.spec import TaskSpec
-from supervisor.core.states import TaskClass
-from supervisor.daemon import prices
-from supervisor.gateway import listen, process_lock
+from supervisor.gateway import process_lock
 from supervisor.gateway.account import schema
-from supervisor.gateway.gateway import Gateway, Place
 from supervisor.gateway.process_hardening import PASSED
-from supervisor.gateway.upstreams import Timeouts
+from supervisor.gateway.proxy import gateway as listen
+from supervisor.gateway.proxy.gateway import Gateway, Place
+from supervisor.gateway.proxy.upstreams import Timeouts
 from supervisor.host import files, secrets
 from supervisor.host.clock import Clock, SystemClock
 from supervisor.host.paths import Home
-from supervisor.ledger import store
+from supervisor.kernel import tokens
+from supervisor.kernel.spec import TaskSpec
+from supervisor.kernel.states import TaskClass
+from supervisor.server import prices
+from supervisor.store import sqlite
 from tests import warm
 from tests.support import remove_far_sockets, wait_until
 
@@ -54,7 +55,7 @@ class Crew:
         files.private_dir(home.root)
         self._home = home
         self.secret = secrets.own(home.secret)
-        self._db = store.connect(home.ledger)
+        self._db = sqlite.connect(home.ledger)
         self._db.execute("INSERT OR IGNORE INTO project VALUES ('p', '/r', '/r/.git', 0)")
 
     def agent(

@@ -6,8 +6,11 @@ import os
 import subprocess
 from pathlib import Path
 
-from supervisor.gateway.sim import Fault, Running, SimSettings, child, running
-from supervisor.gateway.sim.child import Told
+from nightcrew.plugins.sim import child
+from nightcrew.plugins.sim.child import Told
+from nightcrew.plugins.sim.faults import Fault
+from nightcrew.plugins.sim.server import Running, running
+from nightcrew.plugins.sim.settings import SimSettings
 from tests import warm
 from tests.support import wait_until
 
@@ -15,7 +18,7 @@ __all__ = ["Fault", "Running", "SimSettings", "Simulator", "Told", "running"]
 
 
 class Simulator(child.Simulator):
-    """`supervisor.gateway.sim.child` describes it."""
+    """`nightcrew.plugins.sim.child` describes it."""
 
     def _start(self, argv: list[str], stdout: int) -> subprocess.Popen[bytes]:
         return warm.start_program(argv, Path.cwd(), os.environ, stdout, 2)

@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from supervisor.core.account import Measured
-from supervisor.core.errors import DiskFull, LedgerError
-from supervisor.core.gateway.types import AgentView, BreakerState, DimensionView, PoolKey, PoolView, TrafficView
-from supervisor.core.metrics import catalog
-from supervisor.core.metrics.counts import MOST, Counts
-from supervisor.core.states import TaskClass
+from supervisor.features.metrics import catalog
+from supervisor.features.metrics import page as metrics_page
+from supervisor.features.metrics.catalog import MOST, Counts
+from supervisor.features.metrics.page import Found, Looks
+from supervisor.features.metrics.rows import Living, Moment
 from supervisor.gateway.account.writer import Account
-from supervisor.gateway.metrics import gauges, looks, page
-from supervisor.gateway.metrics.looks import Found, Looks
-from supervisor.ledger import store
-from supervisor.ledger.counting import Living, Moment
+from supervisor.gateway.admission.types import AgentView, BreakerState, DimensionView, PoolKey, PoolView, TrafficView
+from supervisor.kernel.account import Measured
+from supervisor.kernel.errors import DiskFull, LedgerError
+from supervisor.kernel.states import TaskClass
+from supervisor.store import sqlite
 from tests.gateway.account.kit import LANE, Wall, account, away, opened, price, served
 
 POOL = PoolKey("work", LANE)
@@ -51,8 +51,8 @@ def samples(text: bytes) -> dict[Key, float]:
     return {key(sample.name, **sample.labels): sample.value for family in families for sample in family.samples}
 
 
-def shown(found: Found, view: TrafficView = EMPTY, said: looks.Said | None = None, **caps: object) -> dict[Key, float]:
-    return samples(page.render(found.counts, gauges.of_page(found, said, view, caps, 1000.0)))
+def shown(found: Found, view: TrafficView = EMPTY, said: metrics_page.Said | None = None, **caps: object) -> dict[Key, float]:
+    return samples(metrics_page.render(found.counts, metrics_page.of_page(found, said, view, caps, 1000.0)))
 
 
 # The page -------------------------------------------------------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ def test_old_names_are_served_beside_the_new_ones_and_say_so() -> None:
     counts = Counts()
     counts.add(catalog.COST, "lint", "opus", by=0.25)
     counts.observe(catalog.QUEUE_WAIT, value=3.0)
-    text = page.render(counts, gauges.of_page(Found(counts), None, EMPTY, {}, 0.0))
+    text = metrics_page.render(counts, metrics_page.of_page(Found(counts), None, EMPTY, {}, 0.0))
     found = samples(text)
     assert (
         found[key("sup_cost_usd_total", agent="lint", model="opus")] == found[key("nightcrew_cost_usd_total", agent="lint", model="opus")]
@@ -149,7 +149,7 @@ def test_hostile_names_stay_in_their_labels() -> None:
     evil = 'r/x"} 1\nnightcrew_forged{agent="y\\'
     counts.add(catalog.COST, evil.partition("/")[2], "m\\", by=1.0)
     found = Found(counts, Moment((Living(evil, 1, "running", False, Measured(samples=1, memory=1)),)))
-    text = page.render(counts, gauges.of_page(found, None, EMPTY, {}, 0.0))
+    text = metrics_page.render(counts, metrics_page.of_page(found, None, EMPTY, {}, 0.0))
     names = {name for name, _ in samples(text)}
     assert "nightcrew_forged" not in names and b"\nnightcrew_forged" not in text
     assert 'x"} 1�nightcrew_forged{agent="y\\' in {dict(labels).get("agent") for _, labels in samples(text)}
@@ -188,7 +188,7 @@ async def test_who_scrapes_often_makes_nobody_look_more_often(tmp_path: Path) ->
         made = Looks(tmp_path, tmp_path / "ledger.db", book, clock)
         first, second = await asyncio.gather(made.fresh(), made.fresh())
         assert first is second and first.sources == {"ledger": True, "account": True}
-        clock.now += looks.EVERY_S - 1
+        clock.now += metrics_page.EVERY_S - 1
         assert await made.fresh() is first
         clock.now += 1
         assert await made.fresh() is not first
@@ -204,13 +204,13 @@ async def test_what_the_supervisor_says_is_believed_for_a_while(tmp_path: Path) 
         found = await made.fresh()
         assert found.counts.values[catalog.FS_OVERFLOWS.name] == {(): 3}
         made.told({**SAID, "overflows": 4})
-        clock.now += looks.EVERY_S
+        clock.now += metrics_page.EVERY_S
         await made.fresh()
         made.told({**SAID, "pid": 8, "overflows": 1})
-        clock.now += looks.EVERY_S
+        clock.now += metrics_page.EVERY_S
         assert (await made.fresh()).counts.values[catalog.FS_OVERFLOWS.name] == {(): 5}, "the next supervisor counts from nothing"
         said = [made.said]
-        clock.now += looks.TOLD_S
+        clock.now += metrics_page.TOLD_S
         assert said != [None] and [made.said, Looks(tmp_path, tmp_path / "ledger.db", book, clock).said] == [None, None]
 
 
@@ -224,7 +224,7 @@ async def test_what_cannot_be_read_leaves_what_was_counted(tmp_path: Path) -> No
         before = counters(await made.fresh())
         assert before
         ledger.write_bytes(b"no ledger at all")
-        clock.now += looks.EVERY_S
+        clock.now += metrics_page.EVERY_S
         found = await made.fresh()
         assert found.sources == {"ledger": False, "account": True} and counters(found) == before
 
@@ -232,7 +232,7 @@ async def test_what_cannot_be_read_leaves_what_was_counted(tmp_path: Path) -> No
 @pytest.mark.asyncio
 async def test_a_line_that_cannot_be_read_makes_nothing_count_twice(tmp_path: Path) -> None:
     clock, ledger = Clock(), tmp_path / "ledger.db"
-    with contextlib.closing(store.connect(ledger)) as db:
+    with contextlib.closing(sqlite.connect(ledger)) as db:
         db.execute("INSERT INTO journal (at, task, epoch, event) VALUES (0, 'r/a', 1, 'start')")
         db.execute("INSERT INTO journal (at, task, epoch, event, data) VALUES (0, 'r/a', 1, 'end done', '{half')")
         async with account(tmp_path / "gateway.db") as book:
@@ -240,7 +240,7 @@ async def test_a_line_that_cannot_be_read_makes_nothing_count_twice(tmp_path: Pa
             found = await made.fresh()
             assert counters(found) == {} and found.sources["ledger"] is False
             db.execute("UPDATE journal SET data = '{}' WHERE event = 'end done'")
-            clock.now += looks.EVERY_S
+            clock.now += metrics_page.EVERY_S
             found = await made.fresh()
             assert found.counts.values[catalog.ATTEMPTS_STARTED.name] == {(): 1} and found.sources["ledger"] is True
 
@@ -258,12 +258,12 @@ async def test_what_could_not_be_written_down_is_not_shown(tmp_path: Path, monke
             patched.setattr(book, "keep", full)
             with pytest.raises(DiskFull):
                 await made.fresh()
-        clock.now += looks.EVERY_S
+        clock.now += metrics_page.EVERY_S
         before = counters(await made.fresh())
         book.turned_away(away())
         await book.keep("flushed", "")
         monkeypatch.setattr(book, "keep", full)
-        clock.now += looks.EVERY_S
+        clock.now += metrics_page.EVERY_S
         found = await made.fresh()
         assert counters(found) == before and found.sources["account"] is False
 
@@ -271,7 +271,7 @@ async def test_what_could_not_be_written_down_is_not_shown(tmp_path: Path, monke
 @pytest.mark.asyncio
 async def test_counters_that_nobody_can_read_begin_anew(tmp_path: Path) -> None:
     async with account(tmp_path / "gateway.db") as book:
-        await book.keep(looks.NAME, '{"half": ')
+        await book.keep(metrics_page.NAME, '{"half": ')
         assert counters(await Looks(tmp_path, tmp_path / "ledger.db", book, Clock()).fresh()) == {}
 
 
@@ -297,7 +297,7 @@ async def test_no_counter_goes_back_whenever_a_gateway_dies(tmp_path: Path, seed
                 book.turned_away(away())
                 turned += 1
             if chance.random() < 0.5:
-                clock.now += looks.EVERY_S
+                clock.now += metrics_page.EVERY_S
                 after = counters(await made.fresh())
                 assert not goes_back(before, after)
                 before = after
@@ -308,7 +308,7 @@ async def test_no_counter_goes_back_whenever_a_gateway_dies(tmp_path: Path, seed
                     raise LedgerError("it was killed")
 
                 patched.setattr(book, "keep", lost)
-                clock.now += looks.EVERY_S
+                clock.now += metrics_page.EVERY_S
                 with contextlib.suppress(LedgerError):  # it has shown nothing by now, and shows nothing
                     assert not goes_back(before, counters(await made.fresh()))
         await book.close()  # what is open stays open: the next one charges it

@@ -13,10 +13,10 @@ import genai_prices
 import pytest
 from genai_prices import data_snapshot
 
-from supervisor.core.errors import ToolFailed
-from supervisor.core.gateway.types import Usage
-from supervisor.daemon import prices as writer
+from supervisor.gateway.admission.types import Usage
 from supervisor.gateway.prices import Prices, matches
+from supervisor.kernel.errors import ToolFailed
+from supervisor.server import prices
 
 NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 
@@ -29,7 +29,7 @@ def _table(rates: dict[str, Any]) -> str:
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("prices") / "prices.json"
-    writer.write(made, NOW)
+    prices.write(made, NOW)
     return made
 
 
@@ -166,7 +166,7 @@ def test_the_rules_of_the_table() -> None:
 
 def test_the_daemons_own_process_writes_it_whole_and_private(tmp_path: Path) -> None:
     path = tmp_path / "prices.json"
-    writer.refresh(path)
+    prices.refresh(path)
     assert path.stat().st_mode & 0o777 == 0o600
     table = json.loads(path.read_text())
     assert table["source"].startswith("genai-prices ") and {"anthropic", "openai", "google"} <= {one["id"] for one in table["providers"]}
@@ -175,4 +175,4 @@ def test_the_daemons_own_process_writes_it_whole_and_private(tmp_path: Path) -> 
 
 def test_a_table_that_cannot_be_written_is_said_and_the_old_one_stays(tmp_path: Path) -> None:
     with pytest.raises(ToolFailed, match="cannot write the price table"):
-        writer.refresh(tmp_path / "absent" / "prices.json")
+        prices.refresh(tmp_path / "absent" / "prices.json")

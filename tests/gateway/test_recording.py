@@ -14,12 +14,12 @@ import anthropic
 import pytest
 import zstandard
 
-from supervisor.core.errors import NotFound, Refused, ToolFailed
-from supervisor.gateway import recording, replay
+from supervisor.gateway import replay
 from supervisor.gateway.account import schema
 from supervisor.gateway.account.rows import RecordingRow
 from supervisor.gateway.account.writer import Account
-from supervisor.gateway.recording import Recorder, Request
+from supervisor.gateway.replay import Recorder, Request
+from supervisor.kernel.errors import NotFound, Refused, ToolFailed
 from tests import support
 from tests.gateway.account.kit import Wall, unpriced
 
@@ -80,7 +80,7 @@ def test_a_tape_gives_back_every_piece_and_when_it_came(
     (path,) = tapes(tmp_path)
     (row,) = index
     assert (tmp_path / "recordings" / row.file, row.row_id, row.status, row.endpoint) == (path, 1, 200, MESSAGES)
-    played = recording.read(path)
+    played = replay.read(path)
     assert (played.body, [piece for _, piece in played.pieces]) == (body, pieces)
     assert [after for after, _ in played.pieces][:3] == [0.25, 0.5, 0.75]
     assert (played.status, played.end, played.headers) == (200, "served", {"content-type": "text/event-stream"})
@@ -123,7 +123,7 @@ def test_an_answer_that_was_not_finished_is_no_tape(tmp_path: Path, recorder: Re
     assert index == []
     tape.end("cut")
     tape.end("served")
-    assert len(index) == 1 and recording.read(tapes(tmp_path)[0]).end == "cut"
+    assert len(index) == 1 and replay.read(tapes(tmp_path)[0]).end == "cut"
 
 
 @pytest.mark.parametrize("how", ["empty", "text", "half", "the end is missing", "a byte changed"])
@@ -136,7 +136,7 @@ def test_a_spoilt_tape_is_refused(tmp_path: Path, recorder: Recorder, how: str) 
     spoilt = {"empty": b"", "text": b"text", "half": data[: len(data) // 2], "the end is missing": data[:-40]}
     path.write_bytes(spoilt.get(how, data[:3000] + bytes([data[3000] ^ 1]) + data[3001:]))
     with pytest.raises(Refused, match="it is not a whole one"):
-        recording.read(path)
+        replay.read(path)
 
 
 def test_what_cannot_be_written_is_given_up_and_said(tmp_path: Path, recorder: Recorder, index: list[RecordingRow]) -> None:

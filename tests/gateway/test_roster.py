@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 from pathlib import Path
 
-from supervisor.core import tokens
-from supervisor.core.commands import MarkRunning, Start
-from supervisor.gateway.roster import FRESH_S, Roster
-from supervisor.ledger.ledger import Ledger
+from supervisor.gateway.proxy.attempt_tokens import FRESH_S, Roster
+from supervisor.kernel import tokens
+from supervisor.kernel.decision import MarkRunning, Start
+from supervisor.store.ledger import Ledger
 from tests.ledger.kit import Wall, submit
 
 SECRET = b"s" * 32

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.audit import Verdict
-from supervisor.core.errors import NotFound
-from supervisor.host import audit
-from supervisor.host.audit import Audit
+from supervisor.features.audit import log as audit_log
+from supervisor.features.audit.log import Audit
 from supervisor.host.clock import SystemClock
+from supervisor.kernel.audit import Verdict
+from supervisor.kernel.errors import NotFound
 
 SECRET = b"s" * 32
 
@@ -34,7 +34,7 @@ def lines(log: Path) -> list[bytes]:
 
 
 def look(log: Path, secret: bytes = SECRET) -> Verdict:
-    return audit.verify(log, secret)
+    return audit_log.verify(log, secret)
 
 
 def note(log: Path) -> None:

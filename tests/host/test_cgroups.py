@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.errors import ToolFailed
 from supervisor.host import cgroups
 from supervisor.host.cgroups import Group, Support
+from supervisor.kernel.errors import ToolFailed
 from tests.host.cgroup_kit import AS_NOBODY, JOIN, group_of, python, started
 from tests.host.cgroup_kit import support as support
 from tests.support import wait_until

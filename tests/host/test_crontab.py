@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core import cron_lines
-from supervisor.core.errors import Refused, ToolFailed, ToolMissing
-from supervisor.host import crontab
+from supervisor.features.service import rules as service_rules
+from supervisor.host import autostart
+from supervisor.kernel.errors import Refused, ToolFailed, ToolMissing
 
 MARKER = "nightcrew night x 0123456789ab"
 LINE = f"1 2 * * * x # {MARKER}"
@@ -36,7 +36,7 @@ esac
 
 
 def add(tmp_path: Path) -> str:
-    return crontab.change(lambda text: cron_lines.with_line(text, LINE, MARKER), tmp_path / "lock")
+    return autostart.change(lambda text: service_rules.with_line(text, LINE, MARKER), tmp_path / "lock")
 
 
 def test_what_was_there_is_given_back_byte_by_byte(program: Path, tmp_path: Path) -> None:
@@ -44,15 +44,15 @@ def test_what_was_there_is_given_back_byte_by_byte(program: Path, tmp_path: Path
     table.write_bytes(before)
     add(tmp_path)
     assert table.read_bytes() == before + f"{LINE}\n".encode()
-    crontab.change(lambda text: cron_lines.without(text, MARKER), tmp_path / "lock")
+    autostart.change(lambda text: service_rules.without(text, MARKER), tmp_path / "lock")
     assert table.read_bytes() == before
 
 
 def test_a_crontab_of_ours_alone_comes_and_goes(program: Path, tmp_path: Path) -> None:
-    assert crontab.read() == ""
+    assert autostart.read() == ""
     add(tmp_path)
-    assert crontab.read() == f"{LINE}\n"
-    crontab.change(lambda text: cron_lines.without(text, MARKER), tmp_path / "lock")
+    assert autostart.read() == f"{LINE}\n"
+    autostart.change(lambda text: service_rules.without(text, MARKER), tmp_path / "lock")
     assert not (tmp_path / "table").exists()
 
 
@@ -72,10 +72,10 @@ def test_a_crontab_that_somebody_changes_meanwhile_is_left_to_them(program: Path
 
     def meanwhile(text: str) -> str:
         table.write_text(f"{text}1 * * * * newer\n")
-        return cron_lines.with_line(text, LINE, MARKER)
+        return service_rules.with_line(text, LINE, MARKER)
 
     with pytest.raises(Refused, match="changed meanwhile"):
-        crontab.change(meanwhile, tmp_path / "lock")
+        autostart.change(meanwhile, tmp_path / "lock")
     assert table.read_text() == "* * * * * mine\n1 * * * * newer\n"
 
 
@@ -91,6 +91,6 @@ def test_a_write_that_fails_or_does_not_hold_is_told(program: Path, tmp_path: Pa
 
 def test_without_the_program_the_person_is_told_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert not crontab.is_there()
+    assert not autostart.is_there()
     with pytest.raises(ToolMissing, match="crontab"):
-        crontab.read()
+        autostart.read()

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.host import disk
-from supervisor.host.disk import Watch, used
+from supervisor.host import usage
+from supervisor.host.usage import Watch, used
 from tests.support import small_disk
 
 MIB = 2**20
@@ -46,7 +46,7 @@ def test_a_file_of_many_names_counts_once_over_all_directories(tmp_path: Path) -
 
 
 def test_what_is_not_there_or_closed_counts_nothing(tmp_path: Path) -> None:
-    assert used([tmp_path / "none", tmp_path / "none/deeper"]) == disk.DiskUsed(0, 0, True)
+    assert used([tmp_path / "none", tmp_path / "none/deeper"]) == usage.DiskUsed(0, 0, True)
     file = write(tmp_path / "file", MIB)
     assert used([file]).bytes >= MIB
     closed = tmp_path / "closed"

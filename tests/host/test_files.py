@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.errors import Refused, ToolFailed
 from supervisor.host import files
+from supervisor.kernel.errors import Refused, ToolFailed
 from tests import support
 
 

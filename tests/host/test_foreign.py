@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.host import foreign
-from supervisor.host.foreign import folder, folders
+from supervisor.host import untrusted_fs
+from supervisor.host.untrusted_fs import folder
 
 pytestmark = pytest.mark.timeout(60)  # open(2) of a pipe does not return
 Trap = Callable[[Path, Path], None]
@@ -21,7 +21,7 @@ Trap = Callable[[Path, Path], None]
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the kernel's one call, and without it."""
     if request.param == "step by step":
-        monkeypatch.setattr(folders, "_openat2", lambda: None)
+        monkeypatch.setattr(untrusted_fs, "_openat2", lambda: None)
     return
 
 
@@ -164,7 +164,7 @@ def test_what_is_read_is_bounded_however_large_it_is(tree: Path) -> None:
     with (tree / "huge").open("wb") as file:
         file.truncate(200 * 2**30)
     assert read(tree, "huge") == b"\0" * 1000
-    assert foreign.read_plain(tree / "huge", 10) == foreign.read_plain(tree / "huge", 10, tail=True) == b"\0" * 10
+    assert untrusted_fs.read_plain(tree / "huge", 10) == untrusted_fs.read_plain(tree / "huge", 10, tail=True) == b"\0" * 10
 
 
 def test_what_grows_while_it_is_read_ends_all_the_same(tree: Path) -> None:
@@ -182,7 +182,7 @@ def test_what_grows_while_it_is_read_ends_all_the_same(tree: Path) -> None:
     try:
         for _ in range(200):
             assert len(read(tree, "log") or b"") <= 1000
-            assert len(foreign.read_plain(tree / "log", 2**17, tail=True) or b"") <= 2**17
+            assert len(untrusted_fs.read_plain(tree / "log", 2**17, tail=True) or b"") <= 2**17
     finally:
         over.set()
         thread.join()
@@ -193,6 +193,6 @@ def test_a_path_in_our_own_directory_leads_to_plain_files_only(tmp_path: Path, t
     victim = tmp_path / "victim"
     victim.write_text("theirs")
     trap(tmp_path / "stdout.log", victim)
-    assert foreign.read_plain(tmp_path / "stdout.log", 100) is None
+    assert untrusted_fs.read_plain(tmp_path / "stdout.log", 100) is None
     with pytest.raises(OSError, match=r"stdout\.log"):
-        foreign.open_plain(tmp_path / "stdout.log")
+        untrusted_fs.open_plain(tmp_path / "stdout.log")

@@ -13,10 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.identity import TAG_VARIABLE, Identity
-from supervisor.host import freezing, processes, procfs
-from supervisor.host.cgroups import Group, Support
-from supervisor.host.freezing import Tree, freeze, thaw
+from supervisor.host import cgroups, processes, procfs
+from supervisor.host.cgroups import Group, Support, Tree, freeze, thaw
+from supervisor.kernel.names import TAG_VARIABLE, Identity
 from tests.agents.runner.kit import KINDS, ROOT, Attempt, Lab
 from tests.host.cgroup_kit import group_of, python, started
 from tests.host.cgroup_kit import support as support
@@ -90,7 +89,7 @@ def tagged(*argv: str) -> Iterator[tuple[subprocess.Popen[str], Tree]]:
 def snapshot(tree: Tree) -> dict[tuple[int, int], tuple[set[str], int]]:
     """Every member, the states of its threads, and the processor time that it has used, in ticks."""
     found = {seen.key: seen for seen in processes.members(tree.tag, tree.runner)}
-    return {key: (freezing._states(key[0]), _ticks(key[0])) for key in found}
+    return {key: (cgroups._states(key[0]), _ticks(key[0])) for key in found}
 
 
 def _ticks(pid: int) -> int:
@@ -104,8 +103,8 @@ def test_a_tree_that_forks_all_the_time_stands_still_and_goes_on() -> None:
         assert done.moving == () and done.held >= 1
         before = snapshot(tree)
         assert len(before) == done.held
-        assert all(states <= freezing._STILL for states, _ in before.values())
-        assert freezing._states(process.pid) <= freezing._STOPPED | {"D"}
+        assert all(states <= cgroups._STILL for states, _ in before.values())
+        assert cgroups._states(process.pid) <= cgroups._STOPPED | {"D"}
         assert snapshot(tree) == before, "nobody was born, nobody ended, nobody worked"
         assert freeze(tree).held == done.held, "twice is once"
         assert snapshot(tree) == before
@@ -142,7 +141,7 @@ def test_who_always_leaves_a_child_and_ends_is_held_with_its_group_and_goes_on(
     done = freeze(tree)
     size, before = log.stat().st_size, snapshot(tree)
     assert done.moving == () and done.held == len(before) >= 2
-    assert all(states <= freezing._STOPPED for states, _ in before.values())
+    assert all(states <= cgroups._STOPPED for states, _ in before.values())
     assert snapshot(tree) == before and log.stat().st_size == size
     thaw(tree)
     wait_until(lambda: log.stat().st_size > size, "it goes on")
@@ -157,7 +156,7 @@ def test_memory_is_kept() -> None:
         assert process.stdout.readline() == "1\n"
         assert freeze(tree).held == 1
         print("x", file=process.stdin, flush=True)
-        assert freezing._states(process.pid) == {"T"}
+        assert cgroups._states(process.pid) == {"T"}
         assert thaw(tree) == 1
         assert process.stdout.readline() == "2\n"
 
@@ -169,8 +168,8 @@ def test_every_kind_of_child_is_held_and_the_runner_goes_on(lab: Lab) -> None:
     who = processes.identity(runner.pid)
     tree = Tree(attempt.spec.tag, who)
     assert freeze(tree).held == len(KINDS) + 1
-    assert {kind: freezing._states(pid) for kind, pid in family.items()} == {kind: {"T"} for kind in KINDS}
-    assert not freezing._states(runner.pid) & freezing._STOPPED
+    assert {kind: cgroups._states(pid) for kind, pid in family.items()} == {kind: {"T"} for kind in KINDS}
+    assert not cgroups._states(runner.pid) & cgroups._STOPPED
     runner.terminate()
     assert runner.wait(60) == 143, "a paused attempt can be ended, by its runner too"
     assert attempt.record().why == "stopped"
@@ -184,10 +183,10 @@ def test_without_its_runner_a_tree_is_found_by_tag_and_mark(lab: Lab) -> None:
     who = processes.identity(runner.pid)
     runner.kill()
     runner.wait()
-    held = [freezing._states(pid) for pid in family.values() if freeze(Tree(attempt.spec.tag, who)).held]
+    held = [cgroups._states(pid) for pid in family.values() if freeze(Tree(attempt.spec.tag, who)).held]
     assert held == [{"T"}, {"T"}]
     thaw(Tree(attempt.spec.tag, who))
-    wait_until(lambda: not any(freezing._states(pid) & {"T"} for pid in family.values()), "both go on")
+    wait_until(lambda: not any(cgroups._states(pid) & {"T"} for pid in family.values()), "both go on")
     assert processes.stop(attempt.spec.tag, who, 0.2).survivors == ()
 
 
@@ -196,26 +195,26 @@ def test_what_a_person_had_stopped_stays_stopped() -> None:
     with tagged("/bin/sh", "-c", family) as (process, tree):
         assert process.stdout is not None
         sleeper = int(process.stdout.readline())
-        wait_until(lambda: freezing._states(sleeper) == {"T"}, "it is stopped")
+        wait_until(lambda: cgroups._states(sleeper) == {"T"}, "it is stopped")
         done = freeze(tree)
         assert (done.held, [who.pid for who in done.before]) == (3, [sleeper])
         thaw(tree, done.before)
-        wait_until(lambda: freezing._states(process.pid) != {"T"}, "the shell goes on")
-        assert freezing._states(sleeper) == {"T"}
+        wait_until(lambda: cgroups._states(process.pid) != {"T"}, "the shell goes on")
+        assert cgroups._states(sleeper) == {"T"}
         thaw(tree)
-        wait_until(lambda: freezing._states(sleeper) != {"T"}, "unless it is told to go on too")
+        wait_until(lambda: cgroups._states(sleeper) != {"T"}, "unless it is told to go on too")
 
 
 def test_a_parent_that_watches_for_stopped_children_sees_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(freezing, "_POLITE_S", 60.0)  # with others at work it may take more than 2 s to stand still
-    monkeypatch.setattr(freezing, "_WAIT_S", 90.0)
+    monkeypatch.setattr(cgroups, "_POLITE_S", 60.0)  # with others at work it may take more than 2 s to stand still
+    monkeypatch.setattr(cgroups, "_WAIT_S", 90.0)
     with tagged(*python(WATCHER)) as (process, tree):
         assert process.stdout is not None
         child = int(process.stdout.readline())
         for _ in range(10):
             assert freeze(tree).held == 3
             thaw(tree)
-            wait_until(lambda: not freezing._states(process.pid) & {"T"}, "it goes on")
+            wait_until(lambda: not cgroups._states(process.pid) & {"T"}, "it goes on")
         os.kill(child, signal.SIGKILL)
         assert process.stdout.readline() == "ended\n"
 
@@ -229,14 +228,14 @@ def test_a_bystander_moves_on() -> None:
 
 def test_nobody_is_no_error() -> None:
     tree = Tree(f"{uuid.uuid4().hex[:16]}:run/none:1", Identity(2**22 + 1, 1, processes.boot_id()))
-    assert freeze(tree) == freezing.Frozen(0)
+    assert freeze(tree) == cgroups.Frozen(0)
     assert thaw(tree) == 0
 
 
 FREEZER = """
 import sys
-from supervisor.core.identity import Identity
-from supervisor.host.freezing import Tree, freeze
+from supervisor.kernel.names import Identity
+from supervisor.host.cgroups import Tree, freeze
 
 done = freeze(Tree("0123456789abcdef:run/none:1", Identity(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])))
 print(done.held, [who.pid for who in done.moving])
@@ -255,7 +254,7 @@ def test_who_cannot_be_stopped_is_named() -> None:
         if "skipped, not run" in done.stderr:
             pytest.skip(done.stderr.strip())
         assert (done.returncode, done.stdout) == (0, f"0 [{child}]\n"), done.stderr
-        assert not freezing._states(child) & freezing._STOPPED
+        assert not cgroups._states(child) & cgroups._STOPPED
 
 
 def test_with_a_group_the_tree_is_frozen_at_once_and_whoever_left_it_by_a_signal(support: Support) -> None:
@@ -265,13 +264,13 @@ def test_with_a_group_the_tree_is_frozen_at_once_and_whoever_left_it_by_a_signal
         assert inside.stdin is not None and inside.stdout is not None and inside.stdout.readline() == "up\n"
         whole = Tree(tree.tag, None, group)
         done = freeze(whole)
-        assert (done.held, done.moving, group.frozen(), freezing._states(outside.pid)) == (2, (), True, {"T"})
-        assert not freezing._states(inside.pid) & {"T"}, "it was not stopped by a signal, which its parent could see"
+        assert (done.held, done.moving, group.frozen(), cgroups._states(outside.pid)) == (2, (), True, {"T"})
+        assert not cgroups._states(inside.pid) & {"T"}, "it was not stopped by a signal, which its parent could see"
         print("x", file=inside.stdin, flush=True)
         thaw(whole)
         assert not group.frozen()
         assert inside.stdout.readline() == "1\n"
-        wait_until(lambda: freezing._states(outside.pid) != {"T"}, "who left goes on too")
+        wait_until(lambda: cgroups._states(outside.pid) != {"T"}, "who left goes on too")
 
 
 def test_a_group_that_cannot_be_frozen_or_is_gone_leaves_it_to_signals(tmp_path: Path) -> None:
@@ -279,6 +278,6 @@ def test_a_group_that_cannot_be_frozen_or_is_gone_leaves_it_to_signals(tmp_path:
         with tagged(*python(COUNTER)) as (process, tree):
             whole = Tree(tree.tag, None, group)
             assert freeze(whole).held == 1
-            assert freezing._states(process.pid) == {"T"}
+            assert cgroups._states(process.pid) == {"T"}
             assert thaw(whole) == 1
             assert process.communicate("x\n", timeout=30)[0] == "1\n"

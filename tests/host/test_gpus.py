@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.errors import Refused
 from supervisor.host import gpus
-from supervisor.host.gpus import NONE_VISIBLE, Gpu, probe, visibility
+from supervisor.host.gpus import NONE_VISIBLE, GpusGpu, probe, visibility
+from supervisor.kernel.errors import Refused
 
 
 def put(root: Path, path: str, text: str = "") -> None:
@@ -47,8 +47,8 @@ def test_nvidia_devices_are_numbered_by_their_place_on_the_bus(tmp_path: Path) -
     nvidia(tmp_path, "0000:01:00.0", 1)
     put(tmp_path, "dev/nvidiactl")
     assert probe(tmp_path).gpus == (
-        Gpu("nvidia", 0, "NVIDIA A100", ("/dev/nvidia1", "/dev/nvidiactl")),
-        Gpu("nvidia", 1, "NVIDIA H100", ("/dev/nvidia0", "/dev/nvidiactl")),
+        GpusGpu("nvidia", 0, "NVIDIA A100", ("/dev/nvidia1", "/dev/nvidiactl")),
+        GpusGpu("nvidia", 1, "NVIDIA H100", ("/dev/nvidia0", "/dev/nvidiactl")),
     )
 
 
@@ -74,7 +74,7 @@ def test_what_a_driver_writes_may_be_anything(tmp_path: Path) -> None:
     assert probe(tmp_path).gpus == ()
 
 
-ONE, TWO, THREE = Gpu("nvidia", 0, "", ()), Gpu("nvidia", 1, "", ()), Gpu("amd", 0, "", ())
+ONE, TWO, THREE = GpusGpu("nvidia", 0, "", ()), GpusGpu("nvidia", 1, "", ()), GpusGpu("amd", 0, "", ())
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ ONE, TWO, THREE = Gpu("nvidia", 0, "", ()), Gpu("nvidia", 1, "", ()), Gpu("amd",
         ((THREE,), {"HIP_VISIBLE_DEVICES": "0", "ROCR_VISIBLE_DEVICES": "0"}),
     ],
 )
-def test_only_what_was_chosen_is_shown(chosen: tuple[Gpu, ...], shown: dict[str, str]) -> None:
+def test_only_what_was_chosen_is_shown(chosen: tuple[GpusGpu, ...], shown: dict[str, str]) -> None:
     assert visibility((ONE, TWO, THREE), chosen) == {**NONE_VISIBLE, **shown}
 
 
@@ -97,8 +97,8 @@ def test_variables_reach_a_process() -> None:
 
 
 def test_a_task_gets_all_or_none_or_those_it_names() -> None:
-    two = tuple(Gpu("nvidia", index, "x", (f"/dev/nvidia{index}",)) for index in (0, 1))
-    found = gpus.Found((*two, Gpu("amd", 0, "AMD", ("/dev/kfd",))), "")
+    two = tuple(GpusGpu("nvidia", index, "x", (f"/dev/nvidia{index}",)) for index in (0, 1))
+    found = gpus.Found((*two, GpusGpu("amd", 0, "AMD", ("/dev/kfd",))), "")
     assert gpus.chosen(found, True) == found.gpus
     assert gpus.chosen(found, False) == ()
     assert gpus.chosen(found, (0,)) == (two[0], found.gpus[2])

@@ -15,7 +15,7 @@ COMMAND = Path(sys.executable).parent / "nightcrew"
 CHECK = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from supervisor.core.errors import HostError
+from supervisor.kernel.errors import HostError
 from supervisor.host.import_guard import check_packages
 try:
     check_packages()

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from supervisor.host import unix_sockets
-from supervisor.host.sandbox import probing
 from supervisor.host.scratch import locked_directory
+from supervisor.sandbox import executors
 
 PREFIX = "nightcrew-7-"
 
@@ -51,7 +51,7 @@ def test_a_link_in_its_place_is_not_followed(tmp_path: Path) -> None:
 def test_probing_sandboxes_leaves_nothing_and_takes_away_what_a_killed_probe_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     killed_within(tmp_path, "nightcrew-probe-")
-    probing.probe()
+    executors.probe()
     assert os.listdir(tmp_path) == []
 
 

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from supervisor.core.limits import By, Limits, Used, held, passed
-from supervisor.core.limits import rlimits as core_rlimits
-from supervisor.core.records import Exit
-from supervisor.core.spec import Settings
 from supervisor.host import cgroups, limits
+from supervisor.kernel.limits import By, Limits, Used, held, passed
+from supervisor.kernel.limits import rlimits as core_rlimits
+from supervisor.kernel.records import Exit
+from supervisor.kernel.spec import Settings
 from tests.agents.runner.kit import Lab
 from tests.host.cgroup_kit import AS_NOBODY, python
 

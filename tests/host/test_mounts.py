@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.host import mounts
+from supervisor.host import scratch
 
 LINES = (
     "20 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw",
@@ -30,11 +30,11 @@ LINES = (
     ],
 )
 def test_the_longest_mount_point_counts_and_the_newest_of_two(path: str, kind: str, elsewhere: bool) -> None:
-    assert mounts.file_system(Path(path), LINES) == kind
-    assert mounts.changes_elsewhere(kind) is elsewhere
+    assert scratch.file_system(Path(path), LINES) == kind
+    assert scratch.changes_elsewhere(kind) is elsewhere
 
 
 def test_where_the_kernel_says_nothing_nothing_is_known() -> None:
-    assert mounts.file_system(Path("/x"), ()) == ""
-    assert not mounts.changes_elsewhere("")
-    assert mounts.file_system(Path("/proc/self"))
+    assert scratch.file_system(Path("/x"), ()) == ""
+    assert not scratch.changes_elsewhere("")
+    assert scratch.file_system(Path("/proc/self"))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.host.placement import TOPDIR, _flags, _opened, spread
+from supervisor.host.scratch import TOPDIR, _flags, _opened, spread
 
 
 def test_a_directory_is_marked_and_what_lies_in_it_is_not(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from supervisor.host.pressure import PressureReader
+from supervisor.host.usage import PressureReader
 
 PSI = "some avg10=25.00 avg60=1.00 avg300=2.00 total=3\nfull avg10=12.50 avg60=1.00 avg300=2.00 total=3\n"
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.identity import TAG_VARIABLE, Identity
 from supervisor.host import processes, procfs
+from supervisor.kernel.names import TAG_VARIABLE, Identity
 from tests.agents.runner.kit import KINDS, Lab, running, until
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.errors import NotFound, Refused
 from supervisor.host import secrets
+from supervisor.kernel.errors import NotFound, Refused
 
 
 def test_our_secret_is_made_once_even_by_many_at_once(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from supervisor.host import procfs, terminals
+from supervisor.host import processes, procfs
 from tests.support import wait_until
 
 PROGRAM = ("sh", "-c", "sleep 600; :")
@@ -17,7 +17,7 @@ PROGRAM = ("sh", "-c", "sleep 600; :")
 
 
 def has_child(started: tuple[int, int]) -> bool:
-    return "sleep" in [terminals.name(seen.pid) for seen in procfs.descendants(started[0])]
+    return "sleep" in [processes.name(seen.pid) for seen in procfs.descendants(started[0])]
 
 
 @contextlib.contextmanager
@@ -51,10 +51,10 @@ def test_many_terminals_are_looked_at_by_one_read_of_proc_and_one_without_any(mo
 
     with programs(4) as started:
         monkeypatch.setattr(procfs, "table", counted)
-        together = terminals.groups()
-        shared = [terminals.look(path, pid, together) for path, pid in started]
+        together = processes.groups()
+        shared = [processes.look(path, pid, together) for path, pid in started]
         assert reads == 1
-        assert [terminals.look(path, pid) for path, pid in started] == shared
+        assert [processes.look(path, pid) for path, pid in started] == shared
         assert reads == 1
         for (_, pid), seen in zip(started, shared, strict=True):
             assert seen is not None and seen.foreground == tuple(sorted([pid, *(child.pid for child in procfs.descendants(pid))]))

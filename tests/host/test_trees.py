@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.host import disk
-from supervisor.host.foreign import Descent, entries, folders, remove_tree
+from supervisor.host import untrusted_fs, usage
+from supervisor.host.untrusted_fs import Descent, entries, remove_tree
 from tests.support import small_disk
 
 pytestmark = pytest.mark.timeout(120)
@@ -52,7 +52,7 @@ def deep(tmp_path: Path) -> Iterator[Path]:
 
 def test_what_lies_deep_is_counted(deep: Path) -> None:
     dig(deep, 5000, fill)
-    found = disk.used([deep])
+    found = usage.used([deep])
     assert found.complete and found.entries == 5002 and found.bytes >= MIB
 
 
@@ -61,7 +61,7 @@ def test_a_very_deep_tree_is_counted_and_removed(deep: Path, levels: int) -> Non
     dig(deep, levels)
     gc.collect()  # what an earlier test left open is closed now, and not while this one counts
     handles = len(os.listdir("/proc/self/fd"))
-    assert disk.used([deep], max_seconds=600).entries == levels + 1
+    assert usage.used([deep], max_seconds=600).entries == levels + 1
     remove_tree(deep, max_seconds=600)
     assert not deep.exists() and len(os.listdir("/proc/self/fd")) == handles
 
@@ -70,13 +70,13 @@ def test_entries_are_named_as_deep_as_a_path_can_name_and_no_directory_is_opened
     deep: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[str] = []
-    beneath = folders._beneath
+    beneath = untrusted_fs._beneath
 
     def counted(top: int, below: str) -> int:
         opened.append(below)
         return beneath(top, below)
 
-    monkeypatch.setattr(folders, "_beneath", counted)
+    monkeypatch.setattr(untrusted_fs, "_beneath", counted)
     deep.mkdir()
     dig(deep / "in", 3000)
     (deep / "in" / "d" / "d" / "file").touch()
@@ -114,7 +114,7 @@ def test_a_count_has_an_end_in_time(tmp_path: Path) -> None:
     for number in range(50):
         (tmp_path / str(number)).mkdir()
     ticks = itertools.count()
-    found = disk.used([tmp_path], max_seconds=20, clock=lambda: float(next(ticks)))
+    found = usage.used([tmp_path], max_seconds=20, clock=lambda: float(next(ticks)))
     assert not found.complete and 0 < found.entries < 30
 
 
@@ -122,7 +122,7 @@ def test_a_count_in_one_directory_reads_no_more_than_it_counts(tmp_path: Path) -
     for number in range(3000):
         (tmp_path / str(number)).touch()
     ticks = itertools.count()
-    found = disk.used([tmp_path], max_entries=10, max_seconds=1000, clock=lambda: float(next(ticks)))
+    found = usage.used([tmp_path], max_entries=10, max_seconds=1000, clock=lambda: float(next(ticks)))
     assert (found.entries, found.complete) == (10, False)
     assert next(ticks) < 100
 
@@ -154,7 +154,7 @@ def test_a_swapped_directory_leads_no_count_elsewhere(tmp_path: Path) -> None:
     (elsewhere / "b" / "c" / "big").write_bytes(os.urandom(MIB))
     (top / "a" / "b" / "c").mkdir(parents=True)
     with swapping(top / "a", elsewhere):
-        assert max(disk.used([top]).bytes for _ in range(3000)) < MIB
+        assert max(usage.used([top]).bytes for _ in range(3000)) < MIB
 
 
 def test_a_swapped_directory_leads_no_removal_elsewhere(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_sockets_pipes_and_links_are_counted_and_removed_and_never_opened(tmp_pa
         if os.geteuid() == 0:
             with contextlib.suppress(PermissionError):
                 os.mknod(top / "zero", stat.S_IFCHR | 0o666, os.makedev(1, 5))
-        assert disk.used([top]).complete
+        assert usage.used([top]).complete
     remove_tree(top)
     assert not top.exists()
 

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from supervisor.core.account import Gpu, Tree
-from supervisor.core.identity import Identity
 from supervisor.host import processes, procfs
-from supervisor.host.gpu_usage import GpuUsage, parse
+from supervisor.host.gpus import GpuUsage, parse
 from supervisor.host.usage import Agent, Reader
+from supervisor.kernel.account import Gpu, Tree
+from supervisor.kernel.names import Identity
 from tests.agents.runner.kit import until
 
 KEY = ("run/a", 1)

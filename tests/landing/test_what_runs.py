@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from supervisor.config.project import LandModel, ProjectModel
-from supervisor.host.sandbox import probing
+from supervisor.sandbox import executors
 from tests.support import House, git, make_repository, plan_of, shell_task
 
 GATE = "python3 -m unittest"
@@ -112,7 +112,7 @@ def test_the_project_file_of_a_result_runs_nothing(house: House, tmp_path: Path)
     assert entries(said(house, "land", "next"))["next"][0] == "landed"
 
 
-@pytest.mark.skipif(1 not in probing.known().tiers, reason="no sandbox works here")
+@pytest.mark.skipif(1 not in executors.known().tiers, reason="no sandbox works here")
 def test_a_gate_runs_the_work_of_confined_agents_in_no_lower_tier(house: House) -> None:
     """The settings say `sandbox = 0`; the agent was confined, so what it wrote never runs as the person."""
     house.ok("run", house.plan(plan_of([shell_task("held", f"echo more > more; {COMMIT}", sandbox=1)])))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.ledger.ledger import Ledger
+from supervisor.store.ledger import Ledger
 from tests.ledger.kit import Wall
 
 

@@ -12,7 +12,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from supervisor.ledger.ledger import Ledger
+from supervisor.store.ledger import Ledger
 from tests.ledger.kit import Wall, rows, submit, whole
 
 PER_RUN = 100

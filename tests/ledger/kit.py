@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from supervisor.core.commands import Collect, Command, Finish, MarkRunning, SetState, Start
-from supervisor.core.retry import Tally
-from supervisor.core.spec import RunSpec, Submission, TaskSpec
-from supervisor.core.states import End, TaskState
-from supervisor.ledger import store
-from supervisor.ledger.ledger import Ledger
+from supervisor.kernel.decision import Collect, Command, Finish, MarkRunning, SetState, Start
+from supervisor.kernel.retry import Tally
+from supervisor.kernel.spec import RunSpec, Submission, TaskSpec
+from supervisor.kernel.states import End, TaskState
+from supervisor.store import sqlite
+from supervisor.store.ledger import Ledger
 
 RUN = "0731-aaaa"
 
@@ -59,7 +59,7 @@ def whole(task: str, epoch: int = 1, end: End = End.DONE, state: TaskState = Tas
 
 def rows(path: Path, sql: str, *values: object) -> list[dict[str, Any]]:
     """What the file holds, by a connection of its own."""
-    db = store.connect_readonly(path)
+    db = sqlite.connect_readonly(path)
     try:
         return [dict(row) for row in db.execute(sql, values)]
     finally:

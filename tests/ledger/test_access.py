@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.access import Kind, Scope, Token
-from supervisor.core.commands import SetState
-from supervisor.core.errors import BudgetSpent, KeyTaken, NotFound, Refused, TokenRefused
-from supervisor.core.states import TaskState
-from supervisor.ledger import access, mending, store
-from supervisor.ledger.archiving import Archive
-from supervisor.ledger.ledger import Ledger
+from supervisor.features.access import rows as access_rows
+from supervisor.features.access.rules import Kind, Scope, Token
+from supervisor.features.retention.archiving import Archive
+from supervisor.kernel.decision import SetState
+from supervisor.kernel.errors import BudgetSpent, KeyTaken, NotFound, Refused, TokenRefused
+from supervisor.kernel.states import TaskState
+from supervisor.store import mending, sqlite
+from supervisor.store.ledger import Ledger
 from tests.ledger.kit import Wall, rows, spec, submission, submit, whole
 
 ID = "0123456789ab"
@@ -41,12 +42,12 @@ def test_a_token_is_kept_as_it_was_made_and_revoked_once(ledger: Ledger, path: P
     ledger.access.create(token(expires=wall.now + 60))
     with pytest.raises(Refused, match="there is a token"):
         ledger.access.create(token())
-    with closing(store.connect_readonly(path)) as db:
-        (kept,) = access.held(db).values()
+    with closing(sqlite.connect_readonly(path)) as db:
+        (kept,) = access_rows.held(db).values()
         assert (kept.scopes, kept.projects, kept.created, kept.expires) == (
             frozenset({Scope.SUBMIT}), frozenset({"p"}), wall.now, wall.now + 60)  # fmt: skip
         assert ledger.access.revoke(ID) and not ledger.access.revoke(ID)
-        assert access.held(db) == {} and [one.revoked for one in access.every(db)] == [wall.now]
+        assert access_rows.held(db) == {} and [one.revoked for one in access_rows.every(db)] == [wall.now]
     with pytest.raises(NotFound):
         ledger.access.revoke("f" * 12)
     events = [row["event"] for row in rows(path, "SELECT event FROM journal")]
@@ -89,8 +90,8 @@ def test_an_archived_run_keeps_its_owner_and_its_request(ledger: Ledger, path: P
         while moving.move("0731-aaaa"):
             pass
     assert rows(path, "SELECT * FROM token_run") == []
-    with closing(store.connect_readonly(path.with_name("archive.db"))) as db:
-        assert access.owner(db, "0731-aaaa") == "anna"
+    with closing(sqlite.connect_readonly(path.with_name("archive.db"))) as db:
+        assert access_rows.owner(db, "0731-aaaa") == "anna"
     assert hand_over(ledger, "k", "0731-bbbb") == ("0731-aaaa", False)
     with pytest.raises(KeyTaken):
         hand_over(ledger, "k", "0731-bbbb", digest="other")
@@ -104,4 +105,4 @@ def test_a_recovered_ledger_has_no_token_that_holds(ledger: Ledger, path: Path) 
         said = mending.mend(db)
         assert any("token ci of anna (0123456789ab): revoked" in line for line in said) and any("access_token bad" in line for line in said)
         db.row_factory = sqlite3.Row
-        assert access.held(db) == {} and len(access.every(db)) == 1
+        assert access_rows.held(db) == {} and len(access_rows.every(db)) == 1

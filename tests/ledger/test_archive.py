@@ -17,15 +17,16 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.commands import Revive, SetState, Start
-from supervisor.core.errors import LedgerError, Refused, StaleEpoch
-from supervisor.core.keep import held, held_rows
-from supervisor.core.night import NightOrder, NightTerms
-from supervisor.core.states import TaskState
-from supervisor.ledger import archiving, journal, queries, store
-from supervisor.ledger.archive import ARCHIVE, reader
-from supervisor.ledger.archiving import OF_RUN, OF_TASK, STAYS, Archive
-from supervisor.ledger.ledger import Ledger
+from supervisor.features.retention import archiving as retention_archiving
+from supervisor.features.retention.archive import ARCHIVE, reader
+from supervisor.features.retention.archiving import OF_RUN, OF_TASK, STAYS, Archive
+from supervisor.features.retention.rules import held, held_rows
+from supervisor.kernel.decision import Revive, SetState, Start
+from supervisor.kernel.errors import LedgerError, Refused, StaleEpoch
+from supervisor.kernel.night import NightOrder, NightTerms
+from supervisor.kernel.states import TaskState
+from supervisor.store import journal, queries, sqlite
+from supervisor.store.ledger import Ledger
 from tests.data import make_archive_sample
 from tests.ledger.kit import Wall, check_integrity, rows, spec, submission, submit, whole
 from tests.ledger.test_queries import scans
@@ -46,7 +47,7 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two ended runs, one of them of more tasks than one step moves, and the newest."""
     path, wall = tmp_path_factory.mktemp("sample") / "ledger.db", Wall()
     with closing(Ledger(path, wall)) as ledger:
-        for run, count in ((OLD, 2), (BIG, 2 * archiving.TASKS + 7)):
+        for run, count in ((OLD, 2), (BIG, 2 * retention_archiving.TASKS + 7)):
             tasks = [spec(f"t{number}", after=(f"t{number - 1}",) if number else ()) for number in range(count)]
             first, *others = submit(ledger, *tasks, run=run)
             ready = [SetState(name, TaskState.READY, "") for name in others]
@@ -75,10 +76,10 @@ def mover(path: Path, wall: Wall) -> Iterator[Archive]:
         yield made
 
 
-def everything(path: Path, book: store.Book = store.LEDGER) -> dict[str, set[tuple[Any, ...]]]:
+def everything(path: Path, book: sqlite.Book = sqlite.LEDGER) -> dict[str, set[tuple[Any, ...]]]:
     if not path.exists():
         return {table: set() for table in TABLES}
-    with closing(store.connect_readonly(path, book=book)) as db:
+    with closing(sqlite.connect_readonly(path, book=book)) as db:
         return {table: {tuple(row) for row in db.execute(f"SELECT * FROM {table}")} for table in TABLES}  # noqa: S608 - ours
 
 
@@ -108,10 +109,10 @@ def test_a_run_is_moved_whole(filled: Path, beside: Path, wall: Wall) -> None:
         assert left[table] | gone[table] == before[table] | added, table
         assert not (left[table] & gone[table]) or table == "project", table
         assert [row[4] for row in added] == (["archived"] if table == "journal" else [])
-    assert len(gone["task"]) == 2 * archiving.TASKS + 7 and {row[0] for row in gone["run"]} == {BIG}
+    assert len(gone["task"]) == 2 * retention_archiving.TASKS + 7 and {row[0] for row in gone["run"]} == {BIG}
     with closing(reader(filled, beside, BIG)) as db:
         assert len(queries.of_run(db, BIG)) == len(gone["task"]) and queries.run(db, BIG).counts == {"done": len(gone["task"])}
-        assert journal.of_task(db, f"{BIG}/t1")[-1]["event"] == "end done"
+        assert journal.journal_of_task(db, f"{BIG}/t1")[-1]["event"] == "end done"
     with closing(reader(filled, beside, OLD)) as db:
         assert len(queries.of_run(db, OLD)) == 2
 
@@ -119,7 +120,7 @@ def test_a_run_is_moved_whole(filled: Path, beside: Path, wall: Wall) -> None:
 KILLED = """
 import os, sys
 from pathlib import Path
-from supervisor.ledger.archiving import Archive
+from supervisor.features.retention.archiving import Archive
 from tests.ledger.kit import Wall
 path = Path(sys.argv[1])
 moving = Archive(path, path.with_name("archive.db"), Wall())
@@ -143,8 +144,8 @@ def test_whenever_it_is_killed_each_row_is_there_once(filled: Path, beside: Path
     done = subprocess.run(argv, env=env, cwd=Path(__file__).parents[2], check=False)
     assert done.returncode == -signal.SIGKILL
     with closing(reader(filled, beside, BIG)) as db:
-        assert len(queries.of_run(db, BIG)) == 2 * archiving.TASKS + 7, "at every moment one of the two has it whole"
-        assert len(queries.outcomes(db, BIG)) == 2 * archiving.TASKS + 7
+        assert len(queries.of_run(db, BIG)) == 2 * retention_archiving.TASKS + 7, "at every moment one of the two has it whole"
+        assert len(queries.outcomes(db, BIG)) == 2 * retention_archiving.TASKS + 7
     finish(filled, wall)
     check_integrity(filled)
     check_integrity(beside)
@@ -258,7 +259,7 @@ def test_rows_of_no_task_follow_the_runs(filled: Path, beside: Path, wall: Wall)
 
 
 def test_the_file_becomes_smaller(filled: Path, wall: Wall, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archiving, "PAGES", 512)
+    monkeypatch.setattr(retention_archiving, "PAGES", 512)
     with closing(Ledger(filled, wall)) as ledger:
         ledger.note(f"{BIG}/t0", 1, result=f'{{"schema": 1, "x": "{"x" * 2_000_000}"}}')
         ledger._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -276,7 +277,7 @@ def test_the_file_becomes_smaller(filled: Path, wall: Wall, monkeypatch: pytest.
 
 def test_no_look_walks_the_whole_history(filled: Path, wall: Wall) -> None:
     with mover(filled, wall) as moving:
-        assert scans(moving._db, lambda: archiving.facts_of(moving._db, OLD, ALL, ())) == []
+        assert scans(moving._db, lambda: retention_archiving.facts_of(moving._db, OLD, ALL, ())) == []
         assert scans(moving._db, lambda: moving.used()) == []
         facts, _ = moving.oldest(0, ALL, 9)
         assert all("sqlite_schema" in one for one in scans(moving._db, lambda: list(moving.sized(facts))))
@@ -301,12 +302,12 @@ def test_a_random_order_of_steps_and_kills(filled: Path, beside: Path, wall: Wal
                     break
         for name in (OLD, BIG):
             with closing(reader(filled, beside, name)) as db:
-                assert queries.run(db, name).counts["done"] == len(queries.of_run(db, name)) in (2, 2 * archiving.TASKS + 7)
+                assert queries.run(db, name).counts["done"] == len(queries.of_run(db, name)) in (2, 2 * retention_archiving.TASKS + 7)
     left, gone = everything(filled), everything(beside, ARCHIVE)
     assert left["task"] | gone["task"] == before["task"] and not left["task"] & gone["task"]
 
 
-@pytest.mark.parametrize("schema", range(5, store.SCHEMA + 1))
+@pytest.mark.parametrize("schema", range(5, sqlite.SCHEMA + 1))
 def test_an_old_archive_is_read_and_goes_on(filled: Path, beside: Path, wall: Wall, schema: int) -> None:
     with closing(sqlite3.connect(beside)) as db:
         db.executescript((Path(make_archive_sample.__file__).parent / f"archive-{schema}.sql").read_text(encoding="utf-8"))

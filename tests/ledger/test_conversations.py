@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.ledger.ledger import Ledger
+from supervisor.store.ledger import Ledger
 from tests.ledger.kit import Wall, rows, spec, submit
 
 ODD = ["", "--dangerously-skip-permissions", "../../other/1/out/talk", "a/b", "a..b", ".hidden", "a b", "x" * 129, "é", "a\nb"]

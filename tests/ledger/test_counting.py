@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.account import Measured
-from supervisor.core.metrics import catalog
-from supervisor.core.metrics.counts import Counts
-from supervisor.ledger import counting, store
-from supervisor.ledger.counting import Living
+from supervisor.features.metrics import catalog
+from supervisor.features.metrics import rows as metrics_rows
+from supervisor.features.metrics.catalog import Counts
+from supervisor.features.metrics.rows import Living
+from supervisor.kernel.account import Measured
+from supervisor.store import sqlite
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def db(path: Path) -> Iterator[sqlite3.Connection]:
-    with closing(store.connect(path)) as found:
+    with closing(sqlite.connect(path)) as found:
         found.execute("INSERT INTO project VALUES ('p', '/r', '/r/.git', 0)")
         columns = "id, key, project, title, base, base_oid, env, created, night"
         found.execute(f"INSERT INTO run ({columns}) VALUES ('r', 'k', 'p', '', '', '', '{{}}', 0, 'r')")  # noqa: S608 - ours
@@ -55,10 +56,10 @@ def wait(db: sqlite3.Connection, kind: str, since: float, ended: float | None, n
     )
 
 
-def count(path: Path, counts: Counts, rows: int = counting.ROWS) -> tuple[Counts, counting.Moment]:
-    with closing(store.connect_readonly(path)) as reader:
+def count(path: Path, counts: Counts, rows: int = metrics_rows.ROWS) -> tuple[Counts, metrics_rows.Moment]:
+    with closing(sqlite.connect_readonly(path)) as reader:
         while True:
-            moment, more = counting.count(reader, counts, rows)
+            moment, more = metrics_rows.count(reader, counts, rows)
             if not more:
                 return Counts.from_json(counts.to_json()), moment
 
@@ -95,8 +96,8 @@ def test_an_attempt_that_ends_between_two_looks_counts_what_is_new(db: sqlite3.C
     happened(db, "memory changed")
     db.execute("UPDATE attempt SET end = 'failed', state = 'ended', account = ?", (json.dumps({"cpu_s": 9.0, "tool_cpu_s": 8.0}),))
     happened(db, "end failed", "b", task="ready")
-    with closing(store.connect_readonly(path)) as reader:
-        assert counting.count(reader, counts, 1)[1] and counts.values[catalog.CPU.name] == {("b",): 2.0}, "its end was not read yet"
+    with closing(sqlite.connect_readonly(path)) as reader:
+        assert metrics_rows.count(reader, counts, 1)[1] and counts.values[catalog.CPU.name] == {("b",): 2.0}, "its end was not read yet"
     counts, _ = count(path, counts)
     assert counts.values[catalog.CPU.name] == {("b",): 9.0} and counts.values[catalog.TOOL_CPU.name] == {("b",): 8.0} and not counts.seen
 
@@ -141,9 +142,9 @@ def test_a_look_costs_what_is_new_and_what_lives(db: sqlite3.Connection, path: P
             number += 1
             return 0
 
-        with closing(store.connect_readonly(path)) as reader:
+        with closing(sqlite.connect_readonly(path)) as reader:
             reader.set_progress_handler(one, 100)
-            counting.count(reader, counts)
+            metrics_rows.count(reader, counts)
         return number
 
     task(db, "b", "running", "running", {"samples": 1})

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.ledger import history, store
-from supervisor.ledger.history import Taken
+from supervisor.store import history, sqlite
+from supervisor.store.history import Taken
 
 
 @pytest.fixture
 def db(tmp_path: Path) -> Iterator[sqlite3.Connection]:
-    with closing(store.connect(tmp_path / "ledger.db")) as found:
+    with closing(sqlite.connect(tmp_path / "ledger.db")) as found:
         found.execute("INSERT INTO project VALUES ('p', '/r', '/r/.git', 0)")
         found.execute(
             "INSERT INTO run (id, key, project, title, base, base_oid, env, created) VALUES ('r', 'k', 'p', 't', 'HEAD', 'o', '{}', 0)"
@@ -45,8 +45,8 @@ def test_only_tasks_of_the_kind_that_are_done_and_were_real_count(db: sqlite3.Co
     done(db, "a", 98, 9.8, kind="codex")
     done(db, "gate-1", 97, 0.0, submitter=history.TRIED_OUT)
     assert history.of_kind(db, "claude") == [Taken(20, None), Taken(10, 0.5)]
-    assert history.of_task(db, "p", "a", "claude") == [Taken(10, 0.5)]
-    assert history.of_task(db, "other", "a", "claude") == []
+    assert history.history_of_task(db, "p", "a", "claude") == [Taken(10, 0.5)]
+    assert history.history_of_task(db, "other", "a", "claude") == []
 
 
 def test_an_old_history_is_not_read_whole(db: sqlite3.Connection) -> None:

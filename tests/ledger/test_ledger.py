@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.commands import Collect, Command, Finish, MarkRunning, Pause, Resume, Revive, SetState, Start, Stop
-from supervisor.core.errors import LedgerError, Refused, StaleEpoch
-from supervisor.core.retry import BACKOFF_CAP_S, Tally
-from supervisor.core.states import FINAL, AttemptState, End, TaskState, Until
-from supervisor.core.task import Attempt, PauseState
-from supervisor.ledger.ledger import Ledger
-from supervisor.ledger.rows import AttemptRow
+from supervisor.kernel.decision import Collect, Command, Finish, MarkRunning, Pause, Resume, Revive, SetState, Start, Stop
+from supervisor.kernel.errors import LedgerError, Refused, StaleEpoch
+from supervisor.kernel.retry import BACKOFF_CAP_S, Tally
+from supervisor.kernel.states import FINAL, AttemptState, End, TaskState, Until
+from supervisor.kernel.task import Attempt, PauseState
+from supervisor.store.ledger import Ledger
+from supervisor.store.rows import AttemptRow
 from tests.ledger.kit import RUN, Wall, check_integrity, ended, rows, spec, submission, submit, whole
 
 A, B, C = f"{RUN}/a", f"{RUN}/b", f"{RUN}/c"

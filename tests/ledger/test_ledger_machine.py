@@ -13,11 +13,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
-from supervisor.core.commands import Command
-from supervisor.core.spec import TaskSpec
-from supervisor.core.states import FINAL, AttemptState
-from supervisor.core.task import Task
-from supervisor.ledger.ledger import Ledger
+from supervisor.kernel.decision import Command
+from supervisor.kernel.spec import TaskSpec
+from supervisor.kernel.states import FINAL, AttemptState
+from supervisor.kernel.task import Task
+from supervisor.store.ledger import Ledger
 from tests.core.machine import CrewMachine, facts
 from tests.ledger.kit import Wall, check_integrity, submission
 from tests.rounds import examples

@@ -16,17 +16,16 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
-from supervisor.cli import live_view
-from supervisor.cli.commands import status
-from supervisor.cli.follow import Followed
+from supervisor.cli import live_view, status
 from supervisor.cli.live_view import LiveView
-from supervisor.core.admission import ADMIT
-from supervisor.core.crew import Crew
-from supervisor.core.spec import Settings
-from supervisor.core.states import TaskState
+from supervisor.client.follow import Followed
 from supervisor.host.paths import Home
-from supervisor.ledger import journal, queries, store
-from supervisor.ledger.ledger import Ledger
+from supervisor.kernel.admission import ADMIT
+from supervisor.kernel.crew import Crew
+from supervisor.kernel.spec import Settings
+from supervisor.kernel.states import TaskState
+from supervisor.store import journal, queries, sqlite
+from supervisor.store.ledger import Ledger
 from tests.core.effort import Effort, effort
 from tests.ledger.kit import RUN, Wall, spec, submit, whole
 
@@ -49,7 +48,7 @@ def fill(home: Home, size: int) -> Home:
 
 @pytest.fixture
 def readers(homes: list[Home]) -> Iterator[list[sqlite3.Connection]]:
-    with closing(store.connect_readonly(homes[0].ledger)) as few, closing(store.connect_readonly(homes[1].ledger)) as many:
+    with closing(sqlite.connect_readonly(homes[0].ledger)) as few, closing(sqlite.connect_readonly(homes[1].ledger)) as many:
         yield [few, many]
 
 

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.keep import Keep, Limit
-from supervisor.daemon.keeping import Doors, Keeper
+from supervisor.features.retention import archive as retention_archive
+from supervisor.features.retention.rules import Keep, Limit
+from supervisor.features.retention.service import Doors, Keeper
 from supervisor.host.clock import SystemClock
 from supervisor.host.paths import Home
-from supervisor.ledger import archive, journal, queries, store, task_names
-from supervisor.ledger.ledger import Ledger
+from supervisor.store import journal, queries, sqlite
+from supervisor.store.ledger import Ledger
 from tests.ledger import history
 from tests.ledger.kit import Wall, submit, whole
 from tests.ledger.test_ledger_scale import sql_steps
@@ -44,11 +45,11 @@ def steps(home: Home, tasks: int) -> dict[str, int]:
         found[name] = sql_steps(db, ask)
         print(f"{tasks} tasks, {name}: {found[name]} steps, {1000 * (time.perf_counter() - began):.1f} ms")
 
-    with closing(store.connect_readonly(home.ledger)) as db:
+    with closing(sqlite.connect_readonly(home.ledger)) as db:
         timed("screen", lambda: (queries.foremost(db, 50), queries.unfinished_counts(db), queries.newest_run(db)))
         timed("of the newest run", lambda: queries.ended_of(db, str(queries.newest_run(db)), 50))
-        timed("name", lambda: task_names.match_tasks(db, f"{OLDEST}/t05"))
-        timed("one", lambda: (queries.one(db, f"{OLDEST}/t05"), journal.of_task(db, f"{OLDEST}/t05")))
+        timed("name", lambda: queries.match_tasks(db, f"{OLDEST}/t05"))
+        timed("one", lambda: (queries.one(db, f"{OLDEST}/t05"), journal.journal_of_task(db, f"{OLDEST}/t05")))
         timed("followed", lambda: journal.touched(db, journal.newest_entry(db)))
     began = time.perf_counter()
     with closing(Ledger(home.ledger, Wall())) as ledger:
@@ -72,7 +73,7 @@ def test_it_becomes_small_again(tmp_path: Path, tasks: int) -> None:
         pieces.append(time.perf_counter())
     slowest = max(after - before for before, after in zip([began, *pieces], pieces, strict=False))
     moved = len(read(home, OLDEST))
-    with contextlib.closing(archive.connect(home.archive)) as kept:
+    with contextlib.closing(retention_archive.connect(home.archive)) as kept:
         gone = [run.id for run in queries.runs(kept, 1 << 40)]
     took = pieces[-1] - began
     speed = len(gone) * history.PER_RUN / took
@@ -83,5 +84,5 @@ def test_it_becomes_small_again(tmp_path: Path, tasks: int) -> None:
 
 
 def read(home: Home, run: str) -> list[queries.TaskView]:
-    with closing(archive.reader(home.ledger, home.archive, run)) as db:
+    with closing(retention_archive.reader(home.ledger, home.archive, run)) as db:
         return queries.of_run(db, run)

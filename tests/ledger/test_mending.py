@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.ledger import mending
+from supervisor.store import mending
 from tests.data import make_ledger_sample
 
 BELOW = ("project", "run", "task", "attempt", "journal")

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.commands import MoveNight
-from supervisor.core.night import NightOrder, NightState, NightTerms
-from supervisor.ledger import nights
-from supervisor.ledger.ledger import Ledger
-from supervisor.ledger.mending import mend
+from supervisor.features.night import rows as night_rows
+from supervisor.kernel.decision import MoveNight
+from supervisor.kernel.night import NightOrder, NightState, NightTerms
+from supervisor.store.ledger import Ledger
+from supervisor.store.mending import mend
 from tests.ledger.kit import Wall, rows, spec, submission
 
 NIGHT, ADDED, BELOW, DAY = "1122-nnnn", "1122-aaaa", "1122-bbbb", "1122-dddd"
@@ -34,15 +34,15 @@ def ledger(path: Path) -> Iterator[Ledger]:
 def test_what_agents_add_in_a_night_is_held_to_its_terms(ledger: Ledger) -> None:
     held = {task.id.partition("/")[2]: task.night for task in ledger.unfinished(0.0)}
     assert held == {"conductor": NIGHT, "child": NIGHT, "below": NIGHT, "day": ""}
-    assert nights.tasks(ledger.db, NIGHT) == [f"{NIGHT}/conductor", f"{ADDED}/child", f"{BELOW}/below"]
-    assert nights.of_runs(ledger.db, [BELOW, DAY]) == {BELOW: NIGHT}
+    assert night_rows.tasks(ledger.db, NIGHT) == [f"{NIGHT}/conductor", f"{ADDED}/child", f"{BELOW}/below"]
+    assert night_rows.of_runs(ledger.db, [BELOW, DAY]) == {BELOW: NIGHT}
 
 
 def test_a_night_never_goes_back_and_says_each_step_once(ledger: Ledger, path: Path) -> None:
     closing_, ended = MoveNight(NIGHT, NightState.CLOSING, "late"), MoveNight(NIGHT, NightState.ENDED, "late")
     for command in (closing_, closing_, ended, closing_, replace(ended, why="again")):
         ledger.commit([command])
-    [night] = nights.every(ledger.db)
+    [night] = night_rows.every(ledger.db)
     assert (night.state, night.why, ledger.nights.open()) == (NightState.ENDED, "late", [])
     told = [row["event"] for row in rows(path, "SELECT event FROM journal WHERE event LIKE 'night %' ORDER BY seq")]
     assert told == ["night began", "night closing", "night ended"]
@@ -51,7 +51,7 @@ def test_a_night_never_goes_back_and_says_each_step_once(ledger: Ledger, path: P
 def test_the_same_key_twice_is_one_night(ledger: Ledger) -> None:
     again = submission("conductor", key="n", night=NightOrder(NightTerms(cost_max=9.0)))
     assert ledger.submit(again, "1122-zzzz") == (NIGHT, False)
-    assert [night.terms.cost_max for night in nights.every(ledger.db)] == [40.0]
+    assert [night.terms.cost_max for night in night_rows.every(ledger.db)] == [40.0]
 
 
 def test_a_run_whose_night_is_lost_says_that_it_has_no_cap_any_more(ledger: Ledger) -> None:
@@ -68,4 +68,4 @@ def test_a_night_whose_run_is_lost_is_none(ledger: Ledger) -> None:
     ledger.db.execute("DELETE FROM run WHERE id = ?", (NIGHT,))
     ledger.db.execute("DELETE FROM task WHERE run = ?", (NIGHT,))
     mend(ledger.db)
-    assert nights.every(ledger.db) == []
+    assert night_rows.every(ledger.db) == []

@@ -10,21 +10,22 @@ from typing import Any
 
 import pytest
 
-from supervisor.core import snapshots as snapshots_of_core
-from supervisor.core.commands import Start
-from supervisor.core.conversations import How, Origin
-from supervisor.core.crew import Crew
-from supervisor.core.decide import decide
-from supervisor.core.deliveries import DeliveryState
-from supervisor.core.errors import Refused
-from supervisor.core.events import Submitted
-from supervisor.core.night import NightState
-from supervisor.core.snapshots import SnapshotKind, SnapshotSpec
-from supervisor.core.spec import TaskSpec
-from supervisor.core.states import AttemptState, TaskClass, TaskState
-from supervisor.core.task import Attempt
-from supervisor.ledger import conversations, deliveries, nights, queries, snapshots, store
-from supervisor.ledger.ledger import Ledger
+from supervisor.features.night import rows as night_rows
+from supervisor.features.snapshots import rows as snapshots_rows
+from supervisor.features.snapshots import rules as snapshots_rules
+from supervisor.features.snapshots.rules import SnapshotKind, SnapshotSpec
+from supervisor.kernel.conversations import DeliveryState, How, Origin
+from supervisor.kernel.crew import Crew
+from supervisor.kernel.decide import decide
+from supervisor.kernel.decision import Start
+from supervisor.kernel.errors import Refused
+from supervisor.kernel.events import Submitted
+from supervisor.kernel.night import NightState
+from supervisor.kernel.spec import TaskSpec
+from supervisor.kernel.states import AttemptState, TaskClass, TaskState
+from supervisor.kernel.task import Attempt
+from supervisor.store import conversations, deliveries, queries, sqlite
+from supervisor.store.ledger import Ledger
 from tests.data import make_ledger_sample
 from tests.ledger.kit import Wall, check_integrity, rows
 
@@ -34,7 +35,7 @@ WITH_CANDIDATES = 7
 """From this schema on the sample has groups of candidates."""
 
 
-@pytest.fixture(params=range(1, store.SCHEMA + 1))
+@pytest.fixture(params=range(1, sqlite.SCHEMA + 1))
 def old(request: pytest.FixtureRequest, path: Path) -> Path:
     return load(path, request.param)
 
@@ -107,7 +108,7 @@ def test_an_old_ledger_knows_how_to_launch(old: Path, schema: int) -> None:
 
 
 def test_an_old_ledger_can_be_looked_at(old: Path) -> None:
-    with closing(store.connect_readonly(old)) as db:
+    with closing(sqlite.connect_readonly(old)) as db:
         done, failed, *_ = queries.of_run(db, RUN)
         assert (done.title, done.state, done.result, done.branch) == (
             "Ende gut \u202e🦊",
@@ -121,7 +122,7 @@ def test_an_old_ledger_can_be_looked_at(old: Path) -> None:
 
 
 def test_the_sample_has_an_attempt_and_a_task_in_every_state_that_there_was(old: Path) -> None:
-    with closing(store.connect_readonly(old)) as db:
+    with closing(sqlite.connect_readonly(old)) as db:
         states = {row[0] for row in db.execute("SELECT DISTINCT state FROM task")}
         assert states == set(TaskState) - {TaskState.PAUSED, TaskState.PARKED, TaskState.EXPIRED}
         assert {row[0] for row in db.execute("SELECT DISTINCT state FROM attempt")} == set(AttemptState)
@@ -129,8 +130,8 @@ def test_the_sample_has_an_attempt_and_a_task_in_every_state_that_there_was(old:
 
 def test_the_environments_of_an_old_ledger_are_found_again(path: Path) -> None:
     """From schema 2 on; one of schema 1 has none, before it is migrated and after."""
-    with closing(store.connect_readonly(load(path, 1))) as db:
-        assert snapshots.every(db) == ()
+    with closing(sqlite.connect_readonly(load(path, 1))) as db:
+        assert snapshots_rows.every(db) == ()
     with closing(Ledger(path, Wall())) as ledger:
         assert ledger.snapshots.all() == ()
         assert {(row.snapshot, row.layers, row.tier) for row in ledger.unreleased()} == {(None, None, None)}
@@ -140,7 +141,7 @@ def test_the_environments_of_an_old_ledger_are_found_again(path: Path) -> None:
         ready = found["ready"]
         assert ready.spec == SnapshotSpec("ready", SnapshotKind.MEMORY, ("make \udcff",), ("true",), ("ast",), (".env",), memory_max=2**30)
         assert (ready.uses, ready.setup_s, ready.freeze_s, ready.disk, ready.layers) == (1, 90.5, 2.25, 2**20, '{"lower": "/s"}')
-        assert ready.id.endswith(snapshots_of_core.key(ready.spec, ready.base_oid, ready.digests)[:12]), "a key means the same for ever"
+        assert ready.id.endswith(snapshots_rules.key(ready.spec, ready.base_oid, ready.digests)[:12]), "a key means the same for ever"
         assert (found["stale"].run, found["stale"].reason) == (RUN, "uv.lock changed")
         running = ledger.attempt(f"{RUN}/running", 1)
         assert running is not None
@@ -149,11 +150,11 @@ def test_the_environments_of_an_old_ledger_are_found_again(path: Path) -> None:
 
 def test_the_texts_of_an_old_ledger_are_found_again(path: Path) -> None:
     """From schema 3 on; one of schema 2 has none, before it is migrated and after."""
-    with closing(store.connect_readonly(load(path, 2))) as db:
+    with closing(sqlite.connect_readonly(load(path, 2))) as db:
         assert (deliveries.pending(db), deliveries.of_task(db, f"{RUN}/running", 9)) == ([], [])
     with closing(Ledger(path, Wall())) as ledger:
         assert ledger.deliveries.unfinished() == []
-    with closing(store.connect_readonly(load(path.with_name("3.db"), 3))) as db:
+    with closing(sqlite.connect_readonly(load(path.with_name("3.db"), 3))) as db:
         found = deliveries.of_task(db, f"{RUN}/running", 9)
         assert [str(one.state) for one in found] == list(DeliveryState)
         assert [one.text for one in found] == ["kept äö\n🦊", "being typed", "", "", ""]
@@ -163,9 +164,9 @@ def test_the_texts_of_an_old_ledger_are_found_again(path: Path) -> None:
 
 def test_the_conversations_of_an_old_ledger_are_found_again(path: Path) -> None:
     """From schema 4 on."""
-    with closing(store.connect_readonly(load(path, 3))) as db:
+    with closing(sqlite.connect_readonly(load(path, 3))) as db:
         assert conversations.newest(db, f"{RUN}/done") is None and conversations.of_session(db, "5e55-10n") == []
-    with closing(store.connect_readonly(load(path.with_name("4.db"), 4))) as db:
+    with closing(sqlite.connect_readonly(load(path.with_name("4.db"), 4))) as db:
         begun, copy = conversations.newest(db, f"{RUN}/done"), conversations.one(db, f"{RUN}/running", 1)
         assert begun is not None and (begun.session, begun.origin, begun.end) == ("5e55-10n", None, "done")
         assert copy is not None and (copy.session, copy.end) == ("c0-py", None)
@@ -178,12 +179,12 @@ def test_the_conversations_of_an_old_ledger_are_found_again(path: Path) -> None:
 
 
 def test_the_newest_schema_has_its_sample() -> None:
-    assert (DATA / f"ledger-{store.SCHEMA}.sql").exists(), "write it: tests/data/make_ledger_sample.py"
+    assert (DATA / f"ledger-{sqlite.SCHEMA}.sql").exists(), "write it: tests/data/make_ledger_sample.py"
 
 
 def test_the_script_that_wrote_the_newest_sample_still_writes_such_a_ledger(tmp_path: Path) -> None:
     make_ledger_sample.write(tmp_path / "new.db")
-    kept = load(tmp_path / "kept.db", store.SCHEMA)
+    kept = load(tmp_path / "kept.db", sqlite.SCHEMA)
     for table in ("project", "run", "task", "dependency", "attempt", "journal", "snapshot", "delivery", "conversation"):
         sql = f"SELECT * FROM {table}"  # noqa: S608 - our own tables
         assert _in_meaning(rows(tmp_path / "new.db", sql)) == _in_meaning(rows(kept, sql)), table
@@ -202,8 +203,8 @@ def _without_digests(data: str) -> dict[str, Any]:
 
 def test_the_night_of_an_old_ledger_goes_on(path: Path) -> None:
     """From schema 5 on; one of schema 4 has none, before it is migrated and after."""
-    with closing(store.connect_readonly(load(path, 4))) as db:
-        assert (nights.every(db), nights.of_run(db, RUN)) == ([], None)
+    with closing(sqlite.connect_readonly(load(path, 4))) as db:
+        assert (night_rows.every(db), night_rows.of_run(db, RUN)) == ([], None)
     with closing(Ledger(path, Wall())) as ledger:
         assert ledger.nights.open() == []
     with closing(Ledger(load(path.with_name("5.db"), 5), Wall())) as ledger:

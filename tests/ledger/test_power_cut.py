@@ -14,9 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.errors import LedgerError
-from supervisor.ledger import archive, archiving, queries
-from supervisor.ledger.ledger import Ledger
+from supervisor.features.retention import archive as retention_archive
+from supervisor.features.retention import archiving as retention_archiving
+from supervisor.kernel.errors import LedgerError
+from supervisor.store import queries
+from supervisor.store.ledger import Ledger
 from tests.ledger.kit import Wall, check_integrity, rows, submit, whole
 
 POINTS = 10
@@ -24,7 +26,7 @@ RUNS = 60
 WRITER = """
 import sys
 from pathlib import Path
-from supervisor.ledger.ledger import Ledger
+from supervisor.store.ledger import Ledger
 from tests.ledger.kit import Wall, submission
 from tests.ledger.workers import Notebook
 path, synchronous = Path(sys.argv[1]), sys.argv[2]
@@ -146,7 +148,7 @@ def test_what_was_acknowledged_survives_a_power_cut(path: Path, tmp_path: Path, 
 ARCHIVER = """
 import sys
 from pathlib import Path
-from supervisor.ledger import archiving
+from supervisor.features.retention import archiving
 from tests.ledger.kit import Wall
 archiving.TASKS = 4
 path = Path(sys.argv[1])
@@ -175,7 +177,7 @@ def test_what_moves_to_the_archive_survives_a_power_cut(path: Path, tmp_path: Pa
             for name in names:
                 ledger.release(name, 1)
     before = path.read_bytes()
-    with contextlib.closing(archiving.Archive(path, path.with_name("archive.db"), Wall())):
+    with contextlib.closing(retention_archiving.Archive(path, path.with_name("archive.db"), Wall())):
         pass  # made before: what is cut is the moving
     empty = path.with_name("archive.db").read_bytes()
     calls = [("write", "archive.db", 0, empty), ("sync", "archive.db", 0, b""), *recorded(path, ARCHIVER, synchronous)]
@@ -193,9 +195,9 @@ def whole_after(before: bytes, calls: list[tuple[str, str, int, bytes]], place: 
     try:
         seen = set()
         for run in {task.partition("/")[0] for task in tasks}:
-            with contextlib.closing(archive.reader(path, beside, run)) as db:
+            with contextlib.closing(retention_archive.reader(path, beside, run)) as db:
                 seen |= {view.id for view in queries.of_run(db, run) if view.state == "done"}
-        with contextlib.closing(archiving.Archive(path, beside, Wall())) as moving:
+        with contextlib.closing(retention_archiving.Archive(path, beside, Wall())) as moving:
             while (left := moving.leaving()) is not None:
                 while moving.move(left):
                     pass

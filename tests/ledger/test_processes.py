@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.commands import Collect, Finish
-from supervisor.core.errors import StaleEpoch
-from supervisor.core.states import End, TaskState
-from supervisor.ledger.ledger import Ledger
+from supervisor.kernel.decision import Collect, Finish
+from supervisor.kernel.errors import StaleEpoch
+from supervisor.kernel.states import End, TaskState
+from supervisor.store.ledger import Ledger
 from tests.ledger import workers
 from tests.ledger.kit import RUN, Wall, check_integrity, rows, submit
 from tests.support import wait_until

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.commands import Collect, MarkRunning, SetState, Start
-from supervisor.core.errors import NotFound, UsageError
-from supervisor.core.gate_keys import gate_key
-from supervisor.core.states import End, TaskState
-from supervisor.ledger import added_tasks, journal, queries, store, task_names
-from supervisor.ledger.ledger import Ledger
+from supervisor.features.review.gate_keys import gate_key
+from supervisor.kernel.decision import Collect, MarkRunning, SetState, Start
+from supervisor.kernel.errors import NotFound, UsageError
+from supervisor.kernel.states import End, TaskState
+from supervisor.store import history, journal, queries, sqlite
+from supervisor.store.ledger import Ledger
 from tests.ledger.kit import Wall, spec, submission, submit, whole
 
 OLD, NEW, FAR = "0730-k3qz", "0731-k3qz", "0801-mmmm"
@@ -34,7 +34,7 @@ def db(path: Path, wall: Wall) -> Iterator[sqlite3.Connection]:
         ledger.commit([*whole(f"{OLD}/lint", 2), *whole(f"{OLD}/unit", 1, End.FAILED, TaskState.FAILED)])
         ledger.note(f"{OLD}/lint", 2, branch="b", result='{"schema": 1}')
         ledger.commit([Start(f"{NEW}/lint", 1, ""), MarkRunning(f"{NEW}/lint", 1)])
-        with contextlib.closing(store.connect_readonly(path)) as reader:
+        with contextlib.closing(sqlite.connect_readonly(path)) as reader:
             yield reader
 
 
@@ -76,19 +76,19 @@ def db(path: Path, wall: Wall) -> Iterator[sqlite3.Connection]:
 )
 def test_what_a_name_means(db: sqlite3.Connection, name: str, found: list[str]) -> None:
     if "/" in found[0]:
-        assert task_names.match_tasks(db, name) == found
+        assert queries.match_tasks(db, name) == found
         return
     with pytest.raises((UsageError, NotFound)) as caught:
-        task_names.match_tasks(db, name)
+        queries.match_tasks(db, name)
     assert all(part in caught.value.line() for part in found)
     assert isinstance(caught.value, NotFound) == (found == ["no task"])
 
 
 def test_one_name_for_one_task(db: sqlite3.Connection) -> None:
-    assert task_names.match_task(db, "lint") == f"{NEW}/lint"
-    assert task_names.match_task(db, FAR) == f"{FAR}/only"
+    assert queries.match_task(db, "lint") == f"{NEW}/lint"
+    assert queries.match_task(db, FAR) == f"{FAR}/only"
     with pytest.raises(UsageError, match=f"more than one task is meant by {OLD}: {OLD}/lint, .*as RUN/NAME"):
-        task_names.match_task(db, OLD)
+        queries.match_task(db, OLD)
 
 
 def test_views(db: sqlite3.Connection, wall: Wall) -> None:
@@ -170,7 +170,7 @@ def test_attempts_and_history(db: sqlite3.Connection) -> None:
         (1, "lost", ""),
         (2, "done", "again"),
     ]
-    history = journal.of_task(db, f"{OLD}/lint")
+    history = journal.journal_of_task(db, f"{OLD}/lint")
     assert [row["event"] for row in history] == ["ready", "start", "tree gone", "end lost", "start", "tree gone", "end done"]
     assert history[3]["data"] == {"cause": "", "task": "ready"}
 
@@ -208,12 +208,12 @@ ASKS: list[Callable[[sqlite3.Connection], object]] = [
     lambda db: queries.one(db, f"{OLD}/lint"),
     lambda db: queries.run(db, OLD),
     lambda db: queries.attempts(db, f"{OLD}/lint"),
-    lambda db: journal.of_task(db, f"{OLD}/lint"),
-    lambda db: added_tasks.children(db, f"{OLD}/lint"),
-    lambda db: added_tasks.given_to_children(db, f"{OLD}/lint"),
-    lambda db: added_tasks.of_key(db, "child:x"),
+    lambda db: journal.journal_of_task(db, f"{OLD}/lint"),
+    lambda db: history.children(db, f"{OLD}/lint"),
+    lambda db: history.given_to_children(db, f"{OLD}/lint"),
+    lambda db: history.of_key(db, "child:x"),
     *(
-        lambda db, name=name: task_names.match_tasks(db, name)
+        lambda db, name=name: queries.match_tasks(db, name)
         for name in (f"{OLD}/lint", OLD, "lint", "0730", "unit-s", f"{OLD}/un", f"{OLD}/a.b", "a.b.")
     ),
 ]

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.deliveries import DeliveryState
-from supervisor.core.errors import Refused
-from supervisor.core.reviews import COMMENTS_MAX, Comment
-from supervisor.ledger import reviews, store
-from supervisor.ledger.ledger import Ledger
+from supervisor.features.review import rows as review_rows
+from supervisor.features.review.rules import COMMENTS_MAX, Comment
+from supervisor.kernel.conversations import DeliveryState
+from supervisor.kernel.errors import Refused
+from supervisor.store import sqlite
+from supervisor.store.ledger import Ledger
 from tests.ledger.kit import Wall, submission, submit
 
 SAID = Comment(0, "0731-aaaa/a", "c0ffee", "a.py", 1, 1, "x = 1", "Why?")
@@ -27,8 +28,8 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
 
 
 def waiting(tmp_path: Path) -> list[int]:
-    with closing(store.connect_readonly(tmp_path / "ledger.db")) as db:
-        return [one.number for one in reviews.unsent(db, SAID.task)]
+    with closing(sqlite.connect_readonly(tmp_path / "ledger.db")) as db:
+        return [one.number for one in review_rows.unsent(db, SAID.task)]
 
 
 def test_the_same_words_to_the_same_place_wait_once(ledger: Ledger, tmp_path: Path) -> None:

@@ -17,13 +17,13 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.commands import Collect, MarkRunning, SetState, Start, Stop
-from supervisor.core.errors import LedgerError, NotFound
-from supervisor.core.states import End, TaskState
 from supervisor.gateway.account.schema import ACCOUNT
-from supervisor.ledger import mending, store
-from supervisor.ledger.ledger import Ledger
-from supervisor.ledger.salvage.recover import Report, recover
+from supervisor.kernel.decision import Collect, MarkRunning, SetState, Start, Stop
+from supervisor.kernel.errors import LedgerError, NotFound
+from supervisor.kernel.states import End, TaskState
+from supervisor.store import mending, sqlite
+from supervisor.store.ledger import Ledger
+from supervisor.store.salvage import Report, recover
 from tests.data import make_account_sample, make_ledger_sample
 from tests.ledger.kit import Wall, check_integrity, rows, spec, submit, whole
 
@@ -105,7 +105,7 @@ def crashed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 
 
 def mended(path: Path) -> Report:
-    return recover(path, store.LEDGER, "T", mending.mend, mending.check)
+    return recover(path, sqlite.LEDGER, "T", mending.mend, mending.check)
 
 
 def content(path: Path) -> dict[str, set[tuple[object, ...]]]:
@@ -256,7 +256,7 @@ def test_flipped_bits_cost_no_more_than_the_pages_that_they_are_on(
         )
         least.update({table: sum(count for name, count in held.values() if name == table) for table in TABLES})
     version = int.from_bytes(data["ledger.db"][60:64], "big")
-    if version > store.SCHEMA and not with_log:
+    if version > sqlite.SCHEMA and not with_log:
         return  # taken for a newer one: see below
     report = mended(path)
     if report.kept is None:
@@ -347,8 +347,8 @@ def test_killed_half_way_it_is_done_again_with_the_log(tmp_path: Path, crashed: 
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     with pytest.raises(LedgerError, match="damaged"):
-        store.connect(path)
-    report = recover(path, store.LEDGER, "U", mending.mend, mending.check)
+        sqlite.connect(path)
+    report = recover(path, sqlite.LEDGER, "U", mending.mend, mending.check)
     assert report.kept == path.with_name("ledger.db.damaged-T"), "the name of the first try"
     assert path.with_name("ledger.db.damaged-T-wal").read_bytes() == log
     assert set(os.listdir(tmp_path)) - {"ledger.db.damaged-T-shm"} == {"ledger.db", "ledger.db.damaged-T", "ledger.db.damaged-T-wal"}
@@ -368,7 +368,7 @@ def test_of_what_holds_no_row_no_ledger_is_made(tmp_path: Path, data: bytes) -> 
 
 def test_a_newer_ledger_and_none_are_refused(tmp_path: Path, crashed: dict[str, bytes]) -> None:
     newer = bytearray(crashed["whole"])
-    newer[60:64] = (store.SCHEMA + 1).to_bytes(4, "big")
+    newer[60:64] = (sqlite.SCHEMA + 1).to_bytes(4, "big")
     newer[PAGE:] = bytes(len(newer) - PAGE)
     path = put(tmp_path, bytes(newer))
     with pytest.raises(LedgerError, match="newer"):

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.commands import Start
-from supervisor.core.errors import LedgerError, NotFound, Refused, StaleEpoch, UsageError
-from supervisor.core.snapshots import Pruned, Snapshot, SnapshotSpec, SnapshotState, key, prune, snapshot_id
-from supervisor.core.states import End, TaskState
-from supervisor.ledger import snapshots, store
-from supervisor.ledger.ledger import Ledger
-from supervisor.ledger.snapshots import Built
+from supervisor.features.snapshots import rows as snapshots_rows
+from supervisor.features.snapshots.rows import Built
+from supervisor.features.snapshots.rules import Pruned, Snapshot, SnapshotSpec, SnapshotState, key, prune, snapshot_id
+from supervisor.kernel.decision import Start
+from supervisor.kernel.errors import LedgerError, NotFound, Refused, StaleEpoch, UsageError
+from supervisor.kernel.states import End, TaskState
+from supervisor.store import sqlite
+from supervisor.store.ledger import Ledger
 from tests.ledger.kit import RUN, Wall, rows, submit, whole
 
 PROJECT = "0123456789ab"
@@ -162,17 +163,17 @@ def test_a_name_finds_the_newest_that_is_of_use(ledger: Ledger, path: Path, wall
     third = begin(ledger, base="eeee")
     ledger.snapshots.step(third.id, 1, "failed", "exit code 1")
     ready(ledger, SnapshotSpec("deps2", setup=("x",)))
-    with closing(store.connect_readonly(path)) as db:
-        assert snapshots.find(db, "deps", PROJECT).id == second.id
-        assert snapshots.find(db, first.id, PROJECT).id == first.id
-        assert snapshots.find(db, first.id.partition("/")[2][:-3], PROJECT).id == first.id
+    with closing(sqlite.connect_readonly(path)) as db:
+        assert snapshots_rows.find(db, "deps", PROJECT).id == second.id
+        assert snapshots_rows.find(db, first.id, PROJECT).id == first.id
+        assert snapshots_rows.find(db, first.id.partition("/")[2][:-3], PROJECT).id == first.id
         with pytest.raises(UsageError, match="more than one snapshot is meant by deps@"):
-            snapshots.find(db, "deps@", PROJECT)
+            snapshots_rows.find(db, "deps@", PROJECT)
         for name, project in (("dep", PROJECT), ("deps", "ffffffffffff")):
             with pytest.raises(NotFound, match=f"no snapshot is called {name}"):
-                snapshots.find(db, name, project)
-        assert snapshots.every(db, "ffffffffffff") == ()
-        assert [row.spec.name for row in snapshots.every(db)] == ["deps", "deps", "deps", "deps2"]
+                snapshots_rows.find(db, name, project)
+        assert snapshots_rows.every(db, "ffffffffffff") == ()
+        assert [row.spec.name for row in snapshots_rows.every(db)] == ["deps", "deps", "deps", "deps2"]
 
 
 def test_a_second_writer_waits_and_a_reader_never_does(ledger: Ledger, path: Path) -> None:
@@ -183,7 +184,7 @@ def test_a_second_writer_waits_and_a_reader_never_does(ledger: Ledger, path: Pat
         ledger._db.execute("PRAGMA busy_timeout=50")
         with pytest.raises(LedgerError, match="locked"):
             ledger.snapshots.step(made.id, 1, "failed")
-        with closing(store.connect_readonly(path)) as db:
-            assert snapshots.every(db)[0].state is SnapshotState.BUILDING
+        with closing(sqlite.connect_readonly(path)) as db:
+            assert snapshots_rows.every(db)[0].state is SnapshotState.BUILDING
         other.execute("ROLLBACK")
     assert ledger.snapshots.step(made.id, 1, "failed").state is SnapshotState.FAILED

@@ -18,14 +18,14 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.errors import DiskFull, LedgerError, NightcrewError
-from supervisor.ledger import queries, store, task_names
-from supervisor.ledger.ledger import Ledger
+from supervisor.kernel.errors import DiskFull, LedgerError, NightcrewError
+from supervisor.store import queries, sqlite
+from supervisor.store.ledger import Ledger
 from tests import support
 from tests.ledger.kit import RUN, Wall, check_integrity, rows, submission, submit
 
 Opener = Callable[[Path], object]
-OPENERS: list[Opener] = [store.connect, store.connect_readonly]
+OPENERS: list[Opener] = [sqlite.connect, sqlite.connect_readonly]
 ordinary = pytest.mark.skipif(os.geteuid() == 0, reason="nothing is read-only to root")
 
 
@@ -53,22 +53,22 @@ def refusal(opener: Opener, path: Path) -> LedgerError:
 
 
 def test_a_new_ledger_is_private_durable_and_without_leftovers(path: Path) -> None:
-    with contextlib.closing(store.connect(path)) as db:
+    with contextlib.closing(sqlite.connect(path)) as db:
         assert path.stat().st_mode & 0o777 == 0o600
         pragmas = {
             name: db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous", "foreign_keys", "user_version")
         }
-    assert pragmas == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "user_version": store.SCHEMA}
+    assert pragmas == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "user_version": sqlite.SCHEMA}
     assert os.listdir(path.parent) == ["ledger.db"]
-    with contextlib.closing(store.connect(path)):
+    with contextlib.closing(sqlite.connect(path)):
         pass
 
 
 @pytest.mark.parametrize("durable", [True, False])
 @pytest.mark.parametrize("fails", [True, False])
 def test_a_commit_waits_for_the_disk_unless_it_need_not_and_the_next_one_does_again(path: Path, durable: bool, fails: bool) -> None:
-    with contextlib.closing(store.connect(path)) as db:
-        with contextlib.suppress(ZeroDivisionError), store.transaction(db, path, durable=durable):
+    with contextlib.closing(sqlite.connect(path)) as db:
+        with contextlib.suppress(ZeroDivisionError), sqlite.transaction(db, path, durable=durable):
             assert db.execute("PRAGMA synchronous").fetchone()[0] == (2 if durable else 1)
             db.execute("INSERT INTO project VALUES ('p', '/', '/.git', 1.0)")
             assert 1 // (not fails)
@@ -77,14 +77,14 @@ def test_a_commit_waits_for_the_disk_unless_it_need_not_and_the_next_one_does_ag
 
 
 def test_no_ledger_is_made_by_looking(path: Path) -> None:
-    assert "no ledger" in refusal(store.connect_readonly, path).line()
-    assert "no ledger" in refusal(lambda where: store.connect(where, create=False), path).line()
+    assert "no ledger" in refusal(sqlite.connect_readonly, path).line()
+    assert "no ledger" in refusal(lambda where: sqlite.connect(where, create=False), path).line()
     assert os.listdir(path.parent) == []
 
 
 def test_a_reader_cannot_write(path: Path) -> None:
     filled(path, 1)
-    with contextlib.closing(store.connect_readonly(path)) as db, pytest.raises(LedgerError, match="readonly"):
+    with contextlib.closing(sqlite.connect_readonly(path)) as db, pytest.raises(LedgerError, match="readonly"):
         db.execute("DELETE FROM task")
 
 
@@ -117,7 +117,7 @@ def test_a_damaged_ledger_is_refused_and_left_as_it_was(path: Path, damage: str)
     filled(path)
     spoilt = DAMAGES[damage](path.read_bytes())
     path.write_bytes(spoilt)
-    error = refusal(store.connect, path)
+    error = refusal(sqlite.connect, path)
     assert "the ledger is damaged" in error.what
     assert ("it has zero bytes" in error.why) == (spoilt == b"")
     assert (
@@ -127,7 +127,7 @@ def test_a_damaged_ledger_is_refused_and_left_as_it_was(path: Path, damage: str)
     assert path.read_bytes() == spoilt
     # SQLite's own index of the log may stay beside it, and holds nothing.
     assert {name for name in os.listdir(path.parent) if os.path.getsize(path.parent / name)} <= {"ledger.db", "ledger.db-shm"}
-    assert refusal(store.connect, path).what == error.what
+    assert refusal(sqlite.connect, path).what == error.what
 
 
 def test_the_log_of_a_damaged_ledger_stays_as_it_was_too(path: Path) -> None:
@@ -143,7 +143,7 @@ def test_the_log_of_a_damaged_ledger_stays_as_it_was_too(path: Path) -> None:
     (crashed / "ledger.db").write_bytes(spoilt)
     log = (crashed / "ledger.db-wal").read_bytes()
     assert log
-    refusal(store.connect, crashed / "ledger.db")
+    refusal(sqlite.connect, crashed / "ledger.db")
     assert (crashed / "ledger.db").read_bytes() == spoilt
     assert (crashed / "ledger.db-wal").read_bytes() == log
 
@@ -174,10 +174,10 @@ def test_an_empty_schema_is_no_ledger(path: Path, opener: Opener, version: int, 
 def test_a_newer_ledger_is_refused_with_both_versions(path: Path, opener: Opener) -> None:
     filled(path, 1)
     with contextlib.closing(sqlite3.connect(path)) as db:
-        db.execute(f"PRAGMA user_version = {store.SCHEMA + 1}")
+        db.execute(f"PRAGMA user_version = {sqlite.SCHEMA + 1}")
     before = path.read_bytes()
     line = refusal(opener, path).line()
-    assert f"it has schema {store.SCHEMA + 1}, this nightcrew knows up to {store.SCHEMA}" in line
+    assert f"it has schema {sqlite.SCHEMA + 1}, this nightcrew knows up to {sqlite.SCHEMA}" in line
     assert "kept: the file as it was; next: install the newer nightcrew again" in line
     assert path.read_bytes() == before
 
@@ -197,11 +197,11 @@ def test_damage_that_shows_while_reading_is_our_error_too(path: Path) -> None:
     asks: list[Callable[[sqlite3.Connection], object]] = [
         queries.unfinished,
         lambda db: queries.runs(db, 5),
-        lambda db: task_names.match_tasks(db, "task"),
+        lambda db: queries.match_tasks(db, "task"),
         lambda db: db.execute("SELECT * FROM task").fetchone(),
     ]
     for ask in asks:
-        with contextlib.closing(store.connect_readonly(path)) as db, pytest.raises(LedgerError, match="the ledger is damaged") as caught:
+        with contextlib.closing(sqlite.connect_readonly(path)) as db, pytest.raises(LedgerError, match="the ledger is damaged") as caught:
             ask(db)
         assert str(path) in caught.value.on
 
@@ -209,7 +209,7 @@ def test_damage_that_shows_while_reading_is_our_error_too(path: Path) -> None:
 @pytest.mark.parametrize("read", [list, lambda cursor: cursor.fetchall(), one_by_one])
 def test_damage_in_the_middle_of_a_long_answer_is_our_error_too(path: Path, read: Callable[[sqlite3.Cursor], object]) -> None:
     filled(path)
-    with contextlib.closing(store.connect_readonly(path)) as db:
+    with contextlib.closing(sqlite.connect_readonly(path)) as db:
         cursor = db.execute("SELECT title FROM task")
         assert next(cursor)["title"] == "task-0"
         path.write_bytes(path.read_bytes()[: 8 * PAGE] + garbage(PAGE))
@@ -225,7 +225,7 @@ def test_a_read_only_file_is_refused(path: Path) -> None:
     filled(path, 1)
     path.chmod(0o400)
     before = path.read_bytes()
-    assert "it is read-only; next: check the owner" in refusal(store.connect, path).line()
+    assert "it is read-only; next: check the owner" in refusal(sqlite.connect, path).line()
     assert path.read_bytes() == before
 
 
@@ -252,7 +252,7 @@ def test_a_directory_in_its_place_is_refused(path: Path, opener: Opener) -> None
 
 
 def test_no_directory_is_refused(tmp_path: Path) -> None:
-    refusal(store.connect, tmp_path / "absent" / "ledger.db")
+    refusal(sqlite.connect, tmp_path / "absent" / "ledger.db")
 
 
 @pytest.mark.root
@@ -321,9 +321,9 @@ def test_a_disk_that_is_full_at_the_first_start_leaves_nothing_in_the_way(small_
             pass
     os.truncate(ballast, (ballast.stat().st_size // PAGE - left) * PAGE)
     with contextlib.suppress(NightcrewError):
-        store.connect(small_disk / "ledger.db").close()
+        sqlite.connect(small_disk / "ledger.db").close()
     ballast.unlink()
-    store.connect(small_disk / "ledger.db").close()
+    sqlite.connect(small_disk / "ledger.db").close()
     check_integrity(small_disk / "ledger.db")
 
 
@@ -334,11 +334,11 @@ def test_a_disk_that_takes_no_more_files_is_a_full_disk(small_disk: Path) -> Non
         while True:
             (small_disk / str(next(names))).touch()
     with pytest.raises(DiskFull, match="cannot write the ledger"):
-        store.connect(small_disk / "ledger.db")
+        sqlite.connect(small_disk / "ledger.db")
     (small_disk / "0").unlink()
     (small_disk / "1").unlink()
     (small_disk / "2").unlink()
-    store.connect(small_disk / "ledger.db").close()
+    sqlite.connect(small_disk / "ledger.db").close()
 
 
 # Killed while it is made ---------------------------------------------------------------------------------------------------------------
@@ -348,7 +348,7 @@ def test_a_disk_that_takes_no_more_files_is_a_full_disk(small_disk: Path) -> Non
 def test_what_a_killed_creation_left_is_swept(path: Path, left: bytes) -> None:
     for suffix in ("", "-wal", "-shm"):
         path.with_name(f"ledger.db.new{suffix}").write_bytes(left)
-    store.connect(path).close()
+    sqlite.connect(path).close()
     assert os.listdir(path.parent) == ["ledger.db"]
     check_integrity(path)
 
@@ -361,13 +361,13 @@ def test_a_creation_killed_at_any_moment_blocks_no_later_start(tmp_path: Path, s
         path.parent.mkdir()
         child = os.fork()
         if child == 0:
-            store.connect(path)
+            sqlite.connect(path)
             os._exit(0)
         time.sleep(draw.uniform(0, 0.012))  # the fault, not a wait
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         unfinished += not path.exists()
-        store.connect(path).close()
+        sqlite.connect(path).close()
         assert os.listdir(path.parent) == ["ledger.db"]
         check_integrity(path)
     print(f"{unfinished} of 20 creations did not finish")

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.commands import Collect, Command, Finish, Start
-from supervisor.core.crew import Crew
-from supervisor.core.decide import decide
-from supervisor.core.events import Event, Secured, Started, Submitted, TreeGone
-from supervisor.core.states import End
-from supervisor.ledger.ledger import Ledger
+from supervisor.kernel.crew import Crew
+from supervisor.kernel.decide import decide
+from supervisor.kernel.decision import Collect, Command, Finish, Start
+from supervisor.kernel.events import Event, Secured, Started, Submitted, TreeGone
+from supervisor.kernel.states import End
+from supervisor.store.ledger import Ledger
 from tests.ledger.kit import RUN, check_integrity, rows, spec, submission
 
 

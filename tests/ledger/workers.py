@@ -8,11 +8,11 @@ import random
 import time
 from pathlib import Path
 
-from supervisor.core.commands import Collect, Finish, Start
-from supervisor.core.errors import StaleEpoch
-from supervisor.core.states import End, TaskState
-from supervisor.ledger import store
-from supervisor.ledger.ledger import Ledger
+from supervisor.kernel.decision import Collect, Finish, Start
+from supervisor.kernel.errors import StaleEpoch
+from supervisor.kernel.states import End, TaskState
+from supervisor.store import sqlite
+from supervisor.store.ledger import Ledger
 from tests.ledger.kit import Wall, submission
 
 
@@ -56,7 +56,7 @@ def submit_for_ever(path: Path, notes: Path, name: str) -> None:
 def claim(path: Path, notes: Path, count: int) -> None:
     """Take ready tasks and do them, until `count` are done. `start` is noted before the commit, `done` after the acknowledgement."""
     ledger, notebook = Ledger(path, Wall(), create=False), Notebook(notes)
-    reader = store.connect_readonly(path)
+    reader = sqlite.connect_readonly(path)
     notebook.write("here")
     while reader.execute("SELECT count(*) FROM task WHERE state = 'done'").fetchone()[0] < count:
         found = reader.execute("SELECT id, epoch FROM task WHERE state = 'ready' ORDER BY random() LIMIT 1").fetchone()

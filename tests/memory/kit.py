@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from memory.layout import Layout
-from memory.store import Author, Store, Terms
+from memory.files import Layout
+from memory.store import Store, Terms
+from memory.versions import Author
 
 FIX, TWO = Author("1123-k3f9/fix", 1, "claude"), Author("1123-k3f9/two", 1, "codex")
 DOUBTFUL = Author("1123-k3f9/fix", 2, "claude", trusted=False)

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from memory.store import PERSON, Store
-from supervisor.core.errors import DiskFull, Refused, ToolFailed
-from supervisor.host.foreign import renaming
+from memory.store import Store
+from memory.versions import PERSON
+from supervisor.host import untrusted_fs
+from supervisor.kernel.errors import DiskFull, Refused, ToolFailed
 from tests import support
 from tests.memory.kit import DOUBTFUL, FIX, TODAY, opened, text_of
 
@@ -68,7 +69,7 @@ def test_what_is_approved_and_still_waits_is_only_moved_by_the_next_approval(
     def full(*_: object) -> bool:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(renaming, "move_new", full)
+    monkeypatch.setattr(untrusted_fs, "move_new", full)
     with pytest.raises(DiskFull, match="kept: it is approved, and still waits; next: nightcrew mem approve"):
         store.approve(path, PERSON)
     assert is_approved(store, path)
@@ -79,9 +80,9 @@ def test_what_is_approved_and_still_waits_is_only_moved_by_the_next_approval(
 def test_an_approval_beside_a_changed_note_is_repeated_beside_it(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     propose(store)
     store.put(HOW, "mine", PERSON)
-    move = renaming.move_new
-    monkeypatch.setattr(renaming, "move_new", lambda here, name, there, to: name != "a.md" and move(here, name, there, to))
-    monkeypatch.setattr("memory.disk.NUMBERS", 2)
+    move = untrusted_fs.move_new
+    monkeypatch.setattr(untrusted_fs, "move_new", lambda here, name, there, to: name != "a.md" and move(here, name, there, to))
+    monkeypatch.setattr("memory.files.NUMBERS", 2)
     with pytest.raises(Refused):
         store.approve(HOW, PERSON)
     monkeypatch.undo()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memory.debounce import Debounce
+from memory.rescan import Debounce
 
 
 def test_it_is_looked_at_once_it_is_quiet() -> None:

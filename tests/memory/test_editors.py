@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from memory.store import PERSON, Author, Store
-from supervisor.host.foreign import renaming
+from memory.store import Store
+from memory.versions import PERSON, Author
+from supervisor.host import untrusted_fs
 from tests.memory.kit import FIX, TODAY, text_of
 
 AGENTS = [Author(f"1123-k3f9/agent-{number}", 1, "claude") for number in range(10)]
@@ -105,14 +106,14 @@ def test_no_edit_of_a_note_is_lost_to_a_write_at_the_same_moment(store: Store, r
 
 
 def test_what_was_saved_just_before_the_exchange_is_kept_beside(store: Store, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place, exchange = root / "memory/semantic/a.md", renaming.exchange
+    place, exchange = root / "memory/semantic/a.md", untrusted_fs.exchange
     store.put("semantic/a.md", "one", PERSON)
 
     def late(handle: int, one: str, other: str) -> bool:
         save(place, "saved at the last moment")
         return exchange(handle, one, other)
 
-    monkeypatch.setattr(renaming, "exchange", late)
+    monkeypatch.setattr(untrusted_fs, "exchange", late)
     store.put("semantic/a.md", "two", PERSON)
     assert text_of(store, "semantic/a.md") == "two"
     assert text_of(store, "semantic/a.conflict-unknown.md") == "saved at the last moment"

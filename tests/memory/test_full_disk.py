@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from memory import disk
-from memory.store import PERSON
-from supervisor.core.errors import DiskFull
+from memory import files
+from memory.versions import PERSON
+from supervisor.kernel.errors import DiskFull
 from tests import support
 from tests.memory.kit import FIX, TODAY, opened, text_of
 
@@ -74,7 +74,7 @@ def test_a_full_disk_leaves_the_old_text(small_disk: Path, spare: int) -> None:
 @pytest.mark.parametrize("old", [None, "old"])
 def test_what_is_written_was_written(small_disk: Path, monkeypatch: pytest.MonkeyPatch, old: str | None) -> None:
     """The disk fills after the file was exchanged, and before its row is done."""
-    replace = disk.replace
+    replace = files.replace
 
     def fills(*args: Any) -> Any:
         outcome = replace(*args)
@@ -84,7 +84,7 @@ def test_what_is_written_was_written(small_disk: Path, monkeypatch: pytest.Monke
     with opened(small_disk / "project") as store:
         if old is not None:
             store.put("semantic/a.md", old, PERSON)
-        monkeypatch.setattr(disk, "replace", fills)
+        monkeypatch.setattr(files, "replace", fills)
         put = store.put("semantic/a.md", "new", PERSON)
         assert text_of(store, "semantic/a.md") == "new" and store.versions.pending(), "its row waits for room"
         monkeypatch.undo()

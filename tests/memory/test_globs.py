@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from memory.globs import matcher
-from supervisor.core.errors import UsageError
+from memory.note import matcher
+from supervisor.kernel.errors import UsageError
 
 
 @pytest.mark.parametrize(

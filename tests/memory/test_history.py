@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory import difference, history
+from memory import history, note
 from memory.history import Wanted, page
-from memory.store import PERSON, Store
-from memory.versions import Action, Change
+from memory.store import Store
+from memory.versions import PERSON, Action, Change
 from tests.memory.kit import TWO
 
 HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
@@ -21,7 +21,7 @@ HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 
 def patch(before: list[str], after: list[str]) -> str:
     texts = {"a": "\n".join(before).encode(), "b": "\n".join(after).encode()}
-    return difference.patch(texts.get, Change(1, "semantic/a.md", 0.0, "person", None, Action.PUT, "b", "a", 0))
+    return note.patch(texts.get, Change(1, "semantic/a.md", 0.0, "person", None, Action.PUT, "b", "a", 0))
 
 
 def applied(before: list[str], told: str) -> list[str]:
@@ -48,7 +48,7 @@ LINES = st.lists(st.sampled_from("abc"), max_size=30)
 def test_a_patch_leads_from_one_text_to_the_other(head: list[str], before: list[str], after: list[str], tail: list[str], most: int) -> None:
     old, new = head + before + tail, head + after + tail
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(difference, "COMPARED_MAX", most)
+        patched.setattr(note, "COMPARED_MAX", most)
         assert applied(old, patch(old, new)) == new
 
 

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from memory.store import PERSON, Store
-from supervisor.core.errors import Refused
-from supervisor.host.foreign import renaming
+from memory.store import Store
+from memory.versions import PERSON
+from supervisor.host import untrusted_fs
+from supervisor.kernel.errors import Refused
 from tests.memory.kit import FIX, TODAY, text_of
 
 SECRET = "the person's own"
@@ -127,7 +128,7 @@ def test_a_directory_that_is_swapped_all_the_time_leads_nowhere(store: Store, ro
 
     def swap() -> None:
         while not over.is_set():
-            assert renaming.exchange(here, "semantic", "link")
+            assert untrusted_fs.exchange(here, "semantic", "link")
 
     swapper = threading.Thread(target=swap)
     swapper.start()
@@ -146,7 +147,7 @@ def test_a_directory_that_is_swapped_all_the_time_leads_nowhere(store: Store, ro
         swapper.join()
     assert sorted(path.name for path in outside.iterdir()) == ["a.md"] and (outside / "a.md").read_text() == SECRET
     if (memory / "semantic").is_symlink():
-        renaming.exchange(here, "semantic", "link")
+        untrusted_fs.exchange(here, "semantic", "link")
     os.close(here)
     store.put("semantic/a.md", "the last", PERSON)
     assert text_of(store, "semantic/a.md") == "the last"

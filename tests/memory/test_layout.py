@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from memory.layout import PATH_MAX, Kind, checked, kind_of, notes_of
-from supervisor.core.errors import UsageError
+from memory.files import checked, notes_of
+from supervisor.kernel.errors import UsageError
+from supervisor.kernel.path_globs import PATH_MAX, Kind, kind_of
 
 
 @pytest.mark.parametrize(

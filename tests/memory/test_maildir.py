@@ -9,7 +9,7 @@ import pytest
 
 from memory import maildir
 from memory.maildir import Box, Maildir
-from supervisor.core.errors import HostError
+from supervisor.kernel.errors import HostError
 
 MESSAGES, READERS = 200, 4
 

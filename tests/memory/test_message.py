@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory.message import HEAD_MAX, Message, parse, written
-from supervisor.core.errors import Refused
+from memory.maildir import HEAD_MAX, Message, parse, written
+from supervisor.kernel.errors import Refused
 
 KEYS = st.from_regex(r"[a-z][a-z_]{0,10}", fullmatch=True)
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r"), max_size=80)

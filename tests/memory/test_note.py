@@ -11,7 +11,7 @@ from ruamel.yaml import YAML
 
 from memory import note
 from memory.note import FRONT_MAX, KEYS, LISTS, parse, rewritten
-from supervisor.core.errors import UsageError
+from supervisor.kernel.errors import UsageError
 from tests.rounds import examples
 
 HAND_WRITTEN = """---
@@ -118,9 +118,12 @@ def test_one_mapping_in_braces_is_not_changed() -> None:
 
 def test_moments() -> None:
     assert (
-        note.moment("2026-11-23T18:00:00Z") == note.moment("2026-11-23T19:00:00+01:00") == note.moment("2026-11-23 18:00") == 1795456800.0
+        note.note_moment("2026-11-23T18:00:00Z")
+        == note.note_moment("2026-11-23T19:00:00+01:00")
+        == note.note_moment("2026-11-23 18:00")
+        == 1795456800.0
     )
-    assert note.moment_text(1795456800.0) == "2026-11-23T18:00:00Z" and note.moment("99999-01-01") is None
+    assert note.moment_text(1795456800.0) == "2026-11-23T18:00:00Z" and note.note_moment("99999-01-01") is None
     first, second = note.fresh_id(1795456800.0, "a"), note.fresh_id(1795456801.0, "b")
     assert len(first) == 26 and first < second and re.fullmatch("[0-9A-HJKMNP-TV-Z]+", first)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory.plain_text import LINE_MAX, QUOTED_MAX, cleaned, quoted, stripped
+from memory.note import LINE_MAX, QUOTED_MAX, cleaned, quoted, stripped
 
 
 @pytest.mark.parametrize(

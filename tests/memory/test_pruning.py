@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from memory import reading
-from memory.episodes import SUMMARY_MAX, path_of, summary
-from memory.layout import CORE_MAX, Kind, Layout
-from memory.pages import pages
-from memory.pruning import Candidate, plan
-from supervisor.core.notes import MemoryTerms
+from memory import files
+from memory.files import Layout
+from memory.listing import Candidate, plan
+from memory.note import pages
+from memory.search import SUMMARY_MAX, path_of, summary
+from supervisor.kernel.path_globs import CORE_MAX, Kind
+from supervisor.kernel.spec import MemoryTerms
 
 NOW, DAY = 1_000_000_000.0, 86400.0
 TRACKED = ["docs/a.md", "src/net/port.py", "src/new.py"]
@@ -118,4 +119,4 @@ def test_a_file_too_large_to_be_read_is_none(tmp_path: Path) -> None:
     (folder / "a.md").write_text("a")
     with (folder / "sparse.md").open("wb") as file:
         file.truncate(200 * 2**30)
-    assert [found.path for found in reading.everything(Layout(tmp_path))] == ["semantic/a.md"]
+    assert [found.path for found in files.everything(Layout(tmp_path))] == ["semantic/a.md"]

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from memory import rescan
-from memory.layout import kind_of
 from memory.rescan import Rescan, is_file
+from supervisor.kernel.path_globs import kind_of
 
 LATER = 10**12
 """Nanoseconds by which the clock of a walk is ahead of the files': none of them is fresh."""

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from memory.pages import Page, pages
+from memory.note import Page, pages
 from memory.search import HALVES_EVERY_S, Index
 
 DAY = "episodic/2026-11-01.jsonl"

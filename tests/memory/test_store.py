@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from memory import note
-from memory.layout import CORE_MAX, NOTE_MAX, notes_of
-from memory.store import PERSON, Action, Author, Store, Terms
-from supervisor.core.errors import NotFound, Refused, UsageError
+from memory.files import notes_of
+from memory.store import Store, Terms
+from memory.versions import PERSON, Action, Author
+from supervisor.kernel.errors import NotFound, Refused, UsageError
+from supervisor.kernel.path_globs import CORE_MAX, NOTE_MAX
 from tests.memory.kit import DOUBTFUL, FIX, TODAY, TWO, opened, text_of, version
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from memory.store import PERSON, Action, Store
-from supervisor.core.errors import ToolFailed
-from supervisor.host import files
-from supervisor.host.foreign import renaming
+from memory.store import Store
+from memory.versions import PERSON, Action
+from supervisor.host import files, untrusted_fs
+from supervisor.kernel.errors import ToolFailed
 from tests.memory.kit import FIX, opened, text_of
 
 
@@ -57,14 +57,14 @@ def test_what_was_replaced_within_the_last_moment_is_kept_all_the_same(
     store: Store, root: Path, monkeypatch: pytest.MonkeyPatch, broken_directories: Callable[[], None]
 ) -> None:
     store.put("semantic/a.md", "old", PERSON)
-    exchange = renaming.exchange
+    exchange = untrusted_fs.exchange
 
     def late(handle: int, one: str, other: str) -> bool:
         (root / "memory/semantic/a.md").write_text("an editor's")
         broken_directories()
         return exchange(handle, one, other)
 
-    monkeypatch.setattr(renaming, "exchange", late)
+    monkeypatch.setattr(untrusted_fs, "exchange", late)
     with pytest.raises(ToolFailed):
         store.put("semantic/a.md", "new", FIX)
     monkeypatch.undo()

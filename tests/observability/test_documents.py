@@ -12,8 +12,8 @@ from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 from ruamel.yaml import YAML
 
-from supervisor.core.metrics import catalog
-from supervisor.core.metrics.catalog import MetricType
+from supervisor.features.metrics import catalog
+from supervisor.features.metrics.catalog import MetricType
 from tests.observability.kit import OBSERVABILITY, ROOT, promtool
 
 PAGE = (ROOT / "docs" / "observability.md").read_text()

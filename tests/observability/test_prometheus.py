@@ -16,10 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.metrics import catalog
-from supervisor.core.metrics.catalog import MetricType
-from supervisor.core.metrics.counts import Counts
-from supervisor.gateway.metrics import page
+from supervisor.features.metrics import catalog
+from supervisor.features.metrics import page as metrics_page
+from supervisor.features.metrics.catalog import Counts, MetricType
 from tests.daemon.test_answering import DIALOG
 from tests.observability.kit import OBSERVABILITY, Prometheus, prometheus, promtool
 from tests.observability.test_documents import panels
@@ -45,7 +44,7 @@ def example(scrapes: int) -> bytes:
                         counts.observe(metric, *labels, value=2.0)
                 case MetricType.GAUGE:
                     gauges.setdefault(metric.name, {})[labels] = float(metric is not catalog.SOURCE_UP)
-    return page.render(counts, gauges)
+    return metrics_page.render(counts, gauges)
 
 
 class Example(BaseHTTPRequestHandler):
@@ -55,7 +54,7 @@ class Example(BaseHTTPRequestHandler):
         Example.scrapes += 1
         body = example(Example.scrapes)
         self.send_response(200)
-        self.send_header("Content-Type", page.CONTENT_TYPE)
+        self.send_header("Content-Type", metrics_page.CONTENT_TYPE)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)

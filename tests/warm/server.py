@@ -25,12 +25,12 @@ from typing import Any, NoReturn, cast
 
 from agents.kinds import kinds
 from agents.runner import warm
-from agents.zygote.preload import threads
+from agents.zygote.server import threads
 from supervisor.gateway import settings
-from supervisor.host.sandbox import probing
+from supervisor.sandbox import executors
 
-_PACKAGES = ("supervisor", "memory", "worktrees")
-_RARE = ("supervisor.bench", "supervisor.cli.mcp")
+_PACKAGES = ("supervisor", "memory", "worktrees", "nightcrew")
+_RARE = ("nightcrew.plugins.bench", "supervisor.features.mcp")
 _MAIN = "supervisor.cli.main"  # what `-m` runs must not be imported already
 _PATH = os.environb.get(b"PATH")
 
@@ -43,7 +43,7 @@ def main() -> None:
 
     import git.cmd  # noqa: F401
 
-    probing.known()  # half of what a supervisor's start takes; a fork that finds other programs asks again
+    executors.known()  # half of what a supervisor's start takes; a fork that finds other programs asks again
     list(kinds())  # the files of ours, which are kept once read
     Counter([]), Counter(iter(()))  # whether these are mappings is asked of each class of all those modules, and kept too
     settings.Reading = _Reading  # type: ignore[misc]  # a quarter of a second at each start
@@ -180,7 +180,7 @@ def _become(order: dict[str, Any], handles: list[int]) -> NoReturn:
     argv = [os.fsencode(word) for word in order["argv"]]
     environment = {os.fsencode(name): os.fsencode(text) for name, text in order["env"].items()}
     if environment.get(b"PATH") != _PATH:
-        probing.known.cache_clear()
+        executors.known.cache_clear()
     program = warm.recognise(argv, environment)
     if program is None:  # for example under a locale that a running interpreter cannot change to
         signal.signal(signal.SIGINT, signal.SIG_DFL)

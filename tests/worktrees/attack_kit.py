@@ -12,16 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.errors import NightcrewError
-from supervisor.host.sandbox import probing
-from supervisor.host.sandbox.executors import Executor
+from supervisor.kernel.errors import NightcrewError
+from supervisor.sandbox import executors
+from supervisor.sandbox.executors import Executor
 from tests.worktrees.conftest import World, make_world
-from worktrees.environment import Environment
-from worktrees.environments import release
+from worktrees.collect_work import publish, secure
+from worktrees.environments import Environment, release
 from worktrees.merge import diff
 from worktrees.removal import remove
 from worktrees.rescue import Secured
-from worktrees.securing import publish, secure
 
 Alive = Callable[[Path], Sequence[int]]
 KEPT = ["done.txt", "left.txt"]
@@ -115,7 +114,7 @@ def timed(what: str) -> Iterator[None]:
 
 @pytest.fixture
 def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Attempt:
-    if not probing.known().works[Executor.NAMESPACES]:
+    if not executors.known().works[Executor.NAMESPACES]:
         pytest.skip("no sandbox of our own works here")
     world = make_world(tmp_path, monkeypatch)
     world.confined = True

@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.host.sandbox import executors, probing
-from supervisor.host.sandbox.executors import Executor
+from supervisor.sandbox import executors
+from supervisor.sandbox.executors import Executor
 from tests.support import copied, wait_until
-from worktrees import securing
-from worktrees.environment import Environment
-from worktrees.environments import Confined, create
+from worktrees import collect_work
+from worktrees.environments import Confined, Environment, create
 from worktrees.git import Git
 from worktrees.repository import Repository, discover
 
@@ -82,7 +81,7 @@ class World:
         env = next((env for path, env in self._agents.items() if where.is_relative_to(path)), None)
         if env is None or env.private is None:
             return ()
-        policy, executor = securing._sandbox(env, {"verb": "secure"}, "")
+        policy, executor = collect_work._sandbox(env, {"verb": "secure"}, "")
         return executors.argv(replace(policy, hidden=()), executor)  # the person's home lies below what is hidden
 
     def own(self, env: Environment, path: Path) -> Path:
@@ -92,7 +91,7 @@ class World:
     def published(self, env: Environment) -> Environment:
         """What its agent committed so far has arrived on its branch, as it does every few seconds."""
         if env.private is not None:
-            securing.publish(env)
+            collect_work.publish(env)
         return env
 
     def kept(self, env: Environment) -> set[str]:
@@ -147,7 +146,7 @@ def both(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     """A world whose agents have no sandbox, and one whose agents have one."""
     made = make_world(tmp_path, monkeypatch)
     made.confined = request.param == "confined"
-    if made.confined and not probing.known().works[Executor.NAMESPACES]:
+    if made.confined and not executors.known().works[Executor.NAMESPACES]:
         pytest.skip("no sandbox of our own works here")
     return made
 
@@ -155,7 +154,7 @@ def both(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.fixture
 def confined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     """A world whose agents have a sandbox."""
-    if not probing.known().works[Executor.NAMESPACES]:
+    if not executors.known().works[Executor.NAMESPACES]:
         pytest.skip("no sandbox of our own works here")
     made = make_world(tmp_path, monkeypatch)
     made.confined = True

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.errors import NightcrewError, Refused
+from supervisor.kernel.errors import NightcrewError, Refused
 from tests.worktrees.conftest import World
 from tests.worktrees.packs import Thing, blob, commit, packed, sent, tree
-from worktrees.intake import take
+from worktrees.pack_import import take
 from worktrees.refs import Update
 from worktrees.repository import Repository
 

@@ -6,7 +6,7 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from worktrees.environment import Environment
+from worktrees.environments import Environment
 
 if TYPE_CHECKING:
     from tests.worktrees.conftest import World

@@ -12,19 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.errors import DiskFull, NotFound, Refused, Tampered
-from supervisor.host.sandbox import probing
-from supervisor.host.sandbox.executors import Executor
+from supervisor.kernel.errors import DiskFull, NotFound, Refused, Tampered
+from supervisor.sandbox import executors
+from supervisor.sandbox.executors import Executor
 from tests.support import small_disk
 from tests.worktrees.conftest import make_world
 from tests.worktrees.killing import died_at
 from tests.worktrees.workshop import FILES, Workshop, at_work, contents, make_workshop
-from worktrees import inspection, merge, removal, rescue, securing, templates
+from worktrees import collect_work, merge, removal, rescue, templates
 from worktrees.backends import BACKENDS, best, named, survey
-from worktrees.backends.mounts import mounts
-from worktrees.environment import Environment, environment_path
-from worktrees.environments import Warm, create, open_env, release
-from worktrees.layers import beside
+from worktrees.backends.overlay import mounts
+from worktrees.environments import Environment, Warm, create, environment_path, open_env, release
+from worktrees.private_repository import beside
 from worktrees.repository import discover
 
 NAMES = [backend.name for backend in BACKENDS]
@@ -65,7 +64,7 @@ def shop(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
         reason = backend.probe(ground)
         if reason is not None:
             pytest.skip(f"{name} does not work here: {reason}")
-        if confined and not probing.known().works[Executor.NAMESPACES]:
+        if confined and not executors.known().works[Executor.NAMESPACES]:
             pytest.skip("no sandbox of our own works here")
         made = make_workshop(make_world(ground, monkeypatch), backend)
         made.world.confined = bool(confined)
@@ -74,7 +73,7 @@ def shop(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def save(env: Environment) -> rescue.Secured:
-    return securing.secure(env, "leftover work")
+    return collect_work.secure(env, "leftover work")
 
 
 def test_a_fresh_environment_is_clean_and_git_need_not_read_its_files_again(shop: Workshop) -> None:
@@ -132,7 +131,7 @@ def test_a_life_from_work_to_merge_and_removal_leaves_the_template_as_it_was(sho
     release(env)
     verdict = removal.inspect(env, nobody_alive)
     assert isinstance(verdict, removal.Keep)
-    assert [(reason.why, reason.paths) for reason in verdict.reasons] == [(inspection.Why.IGNORED, (".env.local", "x.log"))]
+    assert [(reason.why, reason.paths) for reason in verdict.reasons] == [(collect_work.Why.IGNORED, (".env.local", "x.log"))]
     with pytest.raises(Refused, match=str(env.path)):
         templates.refuse_used(shop.template)
     removal.remove(env, nobody_alive, discard=True)
@@ -290,7 +289,7 @@ def test_a_full_disk_leaves_nothing_and_the_retry_succeeds(tmp_path: Path, monke
             env = create(repo, "r1/fix", 1, repo.head, root, warm=Warm(template, backend))
             release(env)
             removal.remove(env, lambda _path: ())
-            templates.remove(template)
+            templates.remove_template(template)
             tried.append(backend.name)
     assert "plain" in tried
 
@@ -303,7 +302,7 @@ def test_fifty_at_once(shop: Workshop) -> None:
         with at_work(env) as agent:
             assert agent.git("status", "--porcelain") == ""
     with pytest.raises(Refused, match="in use"):
-        templates.remove(shop.template)
+        templates.remove_template(shop.template)
     (shop.template.place / "template.json").unlink()
     with pytest.raises(Refused, match="in use"):
         templates.clear(shop.repo, shop.template.place)

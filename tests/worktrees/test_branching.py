@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from worktrees import branching, ref_snapshot, refs
+from worktrees import environments, ref_snapshot, refs
 from worktrees.git import Answer, Git, Place
 from worktrees.repository import Repository, discover
 
@@ -28,7 +28,7 @@ def repo(world: World, request: pytest.FixtureRequest) -> Repository:
 
 
 def write(repo: Repository, branch: str = OURS) -> bool:
-    made = branching.write_new(repo, branch, repo.head, "nightcrew: task")
+    made = environments.write_new(repo, branch, repo.head, "nightcrew: task")
     assert [file for pattern in ("*.lock", ".*") for file in (repo.common_dir / "refs").rglob(pattern)] == []
     return made
 
@@ -59,7 +59,7 @@ def test_what_is_there_is_left_as_it_is(world: World, repo: Repository, taken: s
     before = world.sh(repo.root, "for-each-ref")
     assert not write(repo)
     assert world.sh(repo.root, "for-each-ref") == before
-    assert branching.write_new(repo, "nightcrews", repo.head, "") and branching.write_new(repo, "other/run", repo.head, "")
+    assert environments.write_new(repo, "nightcrews", repo.head, "") and environments.write_new(repo, "other/run", repo.head, "")
 
 
 def test_a_name_that_only_looks_alike_is_no_obstacle(world: World, repo: Repository) -> None:
@@ -73,7 +73,7 @@ def test_a_lock_that_git_holds_is_not_taken(repo: Repository) -> None:
     lock = repo.common_dir / "refs/heads" / f"{OURS}.lock"
     lock.parent.mkdir(parents=True)
     lock.touch()
-    assert not branching.write_new(repo, OURS, repo.head, "")
+    assert not environments.write_new(repo, OURS, repo.head, "")
     assert lock.exists()
 
 
@@ -83,7 +83,7 @@ def test_what_a_kill_left_is_no_branch_and_no_obstacle(world: World, repo: Repos
     left.write_text("0123")
     assert world.sh(repo.root, "for-each-ref", "refs/heads/nightcrew") == ""
     world.sh(repo.root, "pack-refs", "--all")
-    assert branching.write_new(repo, OURS, repo.head, "nightcrew: task")
+    assert environments.write_new(repo, OURS, repo.head, "nightcrew: task")
     refs.move(repo, f"refs/heads/{OURS}", "", repo.head, "")
     assert not left.parent.exists(), "it goes with the branch"
 
@@ -99,7 +99,7 @@ RESCUE, TOPS = "refs/nightcrew/rescue/run/ours/1", ("refs/heads/nightcrew/run/ou
 
 
 def test_the_first_rescue_ref_is_as_git_writes_it(world: World, repo: Repository) -> None:
-    assert branching.write_rescue(repo, RESCUE, repo.head)
+    assert environments.write_rescue(repo, RESCUE, repo.head)
     refs.move(repo, f"{RESCUE}0", repo.head, "", "nightcrew: rescue")
     ours, theirs = repo.common_dir / RESCUE, repo.common_dir / f"{RESCUE}0"
     assert (ours.read_bytes(), ours.stat().st_mode) == (theirs.read_bytes(), theirs.stat().st_mode)
@@ -114,7 +114,7 @@ def test_a_rescue_ref_takes_no_place_that_is_taken(world: World, repo: Repositor
     if packed:
         world.sh(repo.root, "pack-refs", "--all", "--prune")
     before = world.sh(repo.root, "for-each-ref")
-    assert not branching.write_rescue(repo, RESCUE, repo.head)
+    assert not environments.write_rescue(repo, RESCUE, repo.head)
     assert world.sh(repo.root, "for-each-ref") == before
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.conflicts import FILES_MAX, pair
-from supervisor.core.errors import ToolHung
+from supervisor.features.conflicts import compare
+from supervisor.features.conflicts.rules import FILES_MAX, pair
+from supervisor.kernel.errors import ToolHung
 from tests.support import git, make_repository
 from tests.worktrees.test_conflicts import branch, opened
-from worktrees import conflicts
 from worktrees.git import Answer, Git
 from worktrees.repository import Repository
 
@@ -67,7 +67,7 @@ def test_every_kind_of_change(place: Path) -> None:
     tips = {name: git(place, "rev-parse", name) for name in DEEDS}
     names = {tip: name for name, tip in tips.items()}
     asked = [pair(tips[one], tips[two]) for one in DEEDS for two in DEEDS if one < two]
-    found = conflicts.compare(opened(place), asked)
+    found = compare.compare(opened(place), asked)
     assert set(found) == set(asked)
     told = {frozenset((names[one], names[two])): verdict.files for (one, two), verdict in found.items() if verdict.files}
     assert told == {frozenset(two): files for two, files in CONFLICTS.items()}
@@ -79,7 +79,7 @@ def test_what_git_cannot_merge_has_a_reason_and_the_others_their_answer(place: P
     alone = git(place, "commit-tree", "main^{tree}", "-m", "of no family")
     gone = "4" * 40
     asked = [(one, alone), (one, two), (gone, two), (two, git(place, "rev-parse", "main"))]
-    found = conflicts.compare(opened(place), asked)
+    found = compare.compare(opened(place), asked)
     assert ["unrelated histories" in found[asked[0]].why, found[asked[1]].why, found[asked[3]].why] == [True, "", ""]
     assert found[asked[2]].why
 
@@ -106,7 +106,7 @@ def test_no_program_of_the_repository_or_of_an_agent_is_run(tmp_path: Path) -> N
     hook.chmod(0o755)
     tips = [_tip(place, name, line) for name, line in (("one", 5), ("two", 30))]
     mark.unlink(missing_ok=True)  # the person's own git ran them
-    found = conflicts.compare(opened(place), [pair(*tips)])
+    found = compare.compare(opened(place), [pair(*tips)])
     assert not mark.exists()
     assert found[pair(*tips)].files == ("one.txt",)  # a driver that is not run is a conflict
     subprocess.run(["git", "-C", place, "merge-tree", "--write-tree", *tips], stdout=subprocess.DEVNULL, check=False)
@@ -120,17 +120,17 @@ def _tip(place: Path, name: str, line: int) -> str:
 
 def test_a_batch_that_takes_too_long_is_asked_pair_by_pair(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tips = [git(place, "commit-tree", "main^{tree}", "-p", "main", "-m", str(number)) for number in range(3)]
-    asked, real, slow = [pair(tips[0], tips[1]), pair(tips[1], tips[2]), pair(tips[0], tips[2])], conflicts._merge, tips[2].encode()
+    asked, real, slow = [pair(tips[0], tips[1]), pair(tips[1], tips[2]), pair(tips[0], tips[2])], compare._merge, tips[2].encode()
 
     def merge(repo: Repository, pairs: list[tuple[str, str]], objects: Path, **rest: object) -> Answer:
         if slow in "".join(map("".join, pairs)).encode():
             raise ToolHung("git merge-tree was stopped", why="it took longer than it may")
         return real(repo, pairs, objects, **rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(conflicts, "_merge", merge)
-    found = conflicts.compare(opened(place), asked)
+    monkeypatch.setattr(compare, "_merge", merge)
+    found = compare.compare(opened(place), asked)
     assert [found[one].why for one in asked] == ["", "it took longer than it may", "it took longer than it may"]
-    assert conflicts.compare(opened(place), asked, time.monotonic()) == {}
+    assert compare.compare(opened(place), asked, time.monotonic()) == {}
 
 
 def test_many_files_are_counted_and_not_all_named(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_many_files_are_counted_and_not_all_named(tmp_path: Path) -> None:
     for name in ("one", "two"):
         branch(place, name, f'for file in [0-9]*; do echo {name} > "$file"; done')
         tips.append(git(place, "rev-parse", name))
-    verdict = conflicts.compare(opened(place), [pair(*tips)])[pair(*tips)]
+    verdict = compare.compare(opened(place), [pair(*tips)])[pair(*tips)]
     assert (len(verdict.files), verdict.more) == (FILES_MAX, 5)
 
 
@@ -148,28 +148,28 @@ def test_the_checkout_is_looked_at_anew(tmp_path: Path) -> None:
     repo: Repository = opened(place)
     assert isinstance(repo.git, Git)
     one = branch(place, "nightcrew/one", "echo one > one")
-    assert conflicts.standing(repo, [one, "nightcrew/gone"]).merged == frozenset()
+    assert compare.standing(repo, [one, "nightcrew/gone"]).merged == frozenset()
     git(place, "merge", "-q", one)
-    now = conflicts.standing(repo, [one, "nightcrew/gone"])
+    now = compare.standing(repo, [one, "nightcrew/gone"])
     assert (now.head, now.on, now.merged, set(now.tips)) == (git(place, "rev-parse", "HEAD"), "main", frozenset({one}), {one})
     git(place, "switch", "-q", "--detach")
-    assert conflicts.standing(repo, []).on == now.head[:12]
+    assert compare.standing(repo, []).on == now.head[:12]
 
 
 def test_where_nothing_moved_it_is_not_asked_again_what_is_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = make_repository(tmp_path / "repo")
     repo: Repository = opened(place)
     names = [branch(place, name, f"echo {name} > {name}") for name in ("one", "two")]
-    before = conflicts.standing(repo, names)
+    before = compare.standing(repo, names)
     with monkeypatch.context() as changed:
-        changed.setattr(conflicts, "_reached", lambda *_: pytest.fail("asked"))
+        changed.setattr(compare, "_reached", lambda *_: pytest.fail("asked"))
         git(place, "switch", "-q", "-c", "other")
-        assert conflicts.standing(repo, names, before=before) == replace(before, on="other")
+        assert compare.standing(repo, names, before=before) == replace(before, on="other")
     git(place, "merge", "-q", "one")
-    assert conflicts.standing(repo, names, before=before).merged == {"one"}
-    before = conflicts.standing(repo, names)
+    assert compare.standing(repo, names, before=before).merged == {"one"}
+    before = compare.standing(repo, names)
     git(place, "branch", "-f", "one", branch(place, "three", "echo three > three"))
-    assert conflicts.standing(repo, names, before=before).merged == frozenset()
+    assert compare.standing(repo, names, before=before).merged == frozenset()
 
 
 def test_gits_own_merge_drivers_count_as_in_a_merge_of_the_checkout(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_gits_own_merge_drivers_count_as_in_a_merge_of_the_checkout(tmp_path: Pa
     for name in ("one", "two"):
         branch(place, name, f"echo {name} >> log.md")
     tips = git(place, "rev-parse", "one", "two").split()
-    assert [verdict.files for verdict in conflicts.compare(opened(place), [(tips[0], tips[1])]).values()] == [()]
+    assert [verdict.files for verdict in compare.compare(opened(place), [(tips[0], tips[1])]).values()] == [()]
 
 
 def test_a_change_that_the_person_made_meanwhile_belongs_to_no_result(tmp_path: Path) -> None:
@@ -196,10 +196,10 @@ def test_a_change_that_the_person_made_meanwhile_belongs_to_no_result(tmp_path: 
     bases = {left: base, far: base, other: head, near: head, same: head, late: head}
     expected = {(left, other): (), (left, near): ("f",), (left, same): ("f",), (far, late): ("g",), (far, other): (), (far, left): ()}
     repo = opened(place)
-    direct = conflicts.compare(repo, [*expected, (left, head)])
+    direct = compare.compare(repo, [*expected, (left, head)])
     assert direct[left, other].files == ("f",), "the branches themselves do conflict"
     assert direct[left, head].files == ("f",)
-    found = conflicts.compare(repo, [*expected, (left, head)], bases=bases)
+    found = compare.compare(repo, [*expected, (left, head)], bases=bases)
     assert {pair: verdict.files for pair, verdict in found.items()} == {**expected, (left, head): ("f",)}
 
 
@@ -214,7 +214,7 @@ def test_what_an_agent_merged_is_not_its_own_change(tmp_path: Path) -> None:
     git(place, "merge", "-q", "--no-edit", "main")
     merged = git(place, "rev-parse", "merged")
     git(place, "switch", "-q", "main")
-    found = conflicts.compare(opened(place), [(left, merged)], bases={left: base, merged: base})
+    found = compare.compare(opened(place), [(left, merged)], bases={left: base, merged: base})
     assert found[left, merged].files == ()
 
 
@@ -226,8 +226,8 @@ def test_a_dispute_that_gets_no_turn_is_not_compared(tmp_path: Path, monkeypatch
     git(place, "commit", "-qam", "mine")
     other = _tip_of(place, "other", "echo new > new")
     bases = {left: base, other: git(place, "rev-parse", "main")}
-    monkeypatch.setattr(conflicts._Trial, "merges", lambda *_: {})
-    assert conflicts.compare(opened(place), [(left, other)], bases=bases) == {}
+    monkeypatch.setattr(compare._Trial, "merges", lambda *_: {})
+    assert compare.compare(opened(place), [(left, other)], bases=bases) == {}
 
 
 def _tip_of(place: Path, name: str, deed: str) -> str:

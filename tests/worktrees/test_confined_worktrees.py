@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.host.foreign import remove_tree
+from supervisor.host.untrusted_fs import remove_tree
 from tests.worktrees.attack_kit import KEPT, Alive, Attempt, Plant, attempt, sparse
 
 __all__ = ["attempt"]

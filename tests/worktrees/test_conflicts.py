@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.features.conflicts import compare
 from tests.support import git, make_repository
-from worktrees import conflicts
 from worktrees.git import Git
 from worktrees.repository import Repository, discover
 
@@ -44,7 +44,7 @@ def test_with_the_checkout_and_with_each_other(place: Path) -> None:
     taken = branch(place, "nightcrew/taken", "echo more >> two.txt")
     behind = branch(place, "nightcrew/behind", "sed -i 's/^line 39$/behind/' two.txt")
     git(place, "merge", "-q", taken)
-    found = conflicts.look(opened(place), [one, two, far, taken, behind, "nightcrew/gone"], base)
+    found = compare.look(opened(place), [one, two, far, taken, behind, "nightcrew/gone"], base)
     assert found.gone == {"nightcrew/gone"}
     assert found.merged == {taken}
     assert found.with_head == {behind: ("two.txt",)}
@@ -55,7 +55,7 @@ def test_nothing_changes_in_the_repository(place: Path) -> None:
     base = git(place, "rev-parse", "main")
     names = [branch(place, f"nightcrew/{number}", f"sed -i 's/^line 5$/{number}/' one.txt") for number in range(3)]
     before = sorted(path for path in place.rglob("*"))
-    assert len(conflicts.look(opened(place), names, base).with_others) == 3
+    assert len(compare.look(opened(place), names, base).with_others) == 3
     assert sorted(path for path in place.rglob("*")) == before
     assert not list((place.parent / "state").glob("nightcrew.*/*"))
 
@@ -84,10 +84,10 @@ def test_no_conflict_is_missed_that_a_merge_of_every_pair_finds(place: Path, see
     some = [(deed,) for deed in DEEDS] + [(chance.choice(DEEDS[:2]), chance.choice(DEEDS[6:9])) for _ in range(2)]
     names = [branch(place, f"nightcrew/{n:02}", *(deed.replace("{n}", str(n)) for deed in deeds)) for n, deeds in enumerate(some)]
     repo = opened(place)
-    found = conflicts.look(repo, names, base)
+    found = compare.look(repo, names, base)
     pairs = list(combinations(names, 2))
     tips = {name: git(place, "rev-parse", name) for name in names}
-    compared = conflicts.compare(repo, [(tips[one], tips[two]) for one, two in pairs])
+    compared = compare.compare(repo, [(tips[one], tips[two]) for one, two in pairs])
     told = [verdict.files for verdict in compared.values()]
     assert found.with_others == {pair: files for pair, files in zip(pairs, told, strict=True) if files}
     one, two = next(iter(found.with_others))
@@ -100,12 +100,12 @@ def test_no_conflict_is_missed_that_a_merge_of_every_pair_finds(place: Path, see
 def test_too_many_pairs_are_said(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     base = git(place, "rev-parse", "main")
     names = [branch(place, f"nightcrew/{number}", f"sed -i 's/^line 5$/{number}/' one.txt") for number in range(4)]
-    monkeypatch.setattr(conflicts, "PAIRS_MAX", 2)
-    found = conflicts.look(opened(place), names, base)
+    monkeypatch.setattr(compare, "PAIRS_MAX", 2)
+    found = compare.look(opened(place), names, base)
     assert (len(found.with_others), found.not_tried) == (2, 4)
 
 
 def test_no_branch_at_all(place: Path) -> None:
-    found = conflicts.look(opened(place), [], git(place, "rev-parse", "main"))
+    found = compare.look(opened(place), [], git(place, "rev-parse", "main"))
     assert not found.with_head
     assert not found.gone

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from supervisor.core.errors import DiskFull, NotFound, Refused, Tampered, ToolFailed
+from supervisor.kernel.errors import DiskFull, NotFound, Refused, Tampered, ToolFailed
 from tests.worktrees.killing import died_at
 from worktrees import removal
-from worktrees.environment import Environment, environment_path
-from worktrees.environments import create, is_locked, open_env, release
+from worktrees.environments import Environment, create, environment_path, is_locked, open_env, release
 from worktrees.git import Git
 from worktrees.repository import Repository, discover
 

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from supervisor.core.errors import Refused
+from supervisor.kernel.errors import Refused
 from worktrees import equivalence
-from worktrees.environment import Environment
-from worktrees.environments import release
+from worktrees.collect_work import Why
+from worktrees.environments import Environment, release
 from worktrees.equivalence import Standing, State
-from worktrees.inspection import Why
 from worktrees.removal import Keep, Removable, inspect, remove
 
 if TYPE_CHECKING:

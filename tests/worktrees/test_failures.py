@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.errors import DiskFull, ToolFailed
 from supervisor.host import files
+from supervisor.kernel.errors import DiskFull, ToolFailed
 from tests import support
-from worktrees.failures import failure
+from worktrees.git import failure
 
 SAID = {
     "an object": "error: unable to write loose object file: No space left on device\nfatal: adding files failed\n",

@@ -9,9 +9,8 @@ import pytest
 
 from tests.support import wait_until
 from tests.worktrees.conftest import World
-from worktrees import securing
-from worktrees.environment import Environment
-from worktrees.environments import release
+from worktrees import collect_work
+from worktrees.environments import Environment, release
 from worktrees.removal import Keep, inspect, remove
 from worktrees.repository import discover
 
@@ -53,14 +52,14 @@ def test_file_beside_another_spelling_is_kept(both: World, env: Environment) -> 
 
 def test_renaming_to_another_spelling_deletes_nothing(both: World, env: Environment) -> None:
     (env.path / "Foo.txt").rename(env.path / "foo.txt")
-    done = securing.secure(env, "leftover work")
+    done = collect_work.secure(env, "leftover work")
     names = both.names(env.repo, done.tip)
     assert "foo.txt" in names and "Foo.txt" not in names
 
 
 def test_agents_own_commit_of_a_renamed_file_deletes_nothing(both: World, env: Environment) -> None:
     both.run(env.path, "sh", "-c", "mv Foo.txt foo.txt && git add -A && git commit -q -m renamed")
-    done = securing.secure(env, "leftover work")
+    done = collect_work.secure(env, "leftover work")
     names = both.names(env.repo, done.tip)
     assert "foo.txt" in names and "Foo.txt" not in names
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.errors import DiskFull
 from supervisor.host import files
-from supervisor.host.sandbox import probing
-from supervisor.host.sandbox.executors import Executor
+from supervisor.kernel.errors import DiskFull
+from supervisor.sandbox import executors
+from supervisor.sandbox.executors import Executor
 from tests import support
 from tests.worktrees.conftest import World, make_world
-from worktrees import rescue, securing, tips
-from worktrees.environment import Environment
+from worktrees import collect_work, rescue
+from worktrees.environments import Environment
 
 LEFT = os.urandom(40_000)
 PAGE = 4096
@@ -27,7 +27,7 @@ def small(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     with support.small_disk(tmp_path / "disk", "size=8m") as place:
         made = make_world(place, monkeypatch)
         made.confined = request.param == "confined"
-        if made.confined and not probing.known().works[Executor.NAMESPACES]:
+        if made.confined and not executors.known().works[Executor.NAMESPACES]:
             pytest.skip("no sandbox of our own works here")
         yield made
 
@@ -39,7 +39,7 @@ def fill(place: Path, leave: int) -> None:
 
 def secure(env: Environment) -> rescue.Secured:
     """Past the first look at the disk, which would end each of these at once."""
-    return securing._secure(env, rescue.full_message("leftover work", {}), onto_branch=True, always=True, most=tips.KEPT_MAX)
+    return collect_work._secure(env, rescue.full_message("leftover work", {}), onto_branch=True, always=True, most=rescue.KEPT_MAX)
 
 
 @pytest.mark.root
@@ -73,6 +73,6 @@ def test_a_name_cannot_call_a_disk_full(both: World) -> None:
         (env.path / name).write_text("closed\n")
         (env.path / name).chmod(0)
     (env.path / "left.txt").write_text("left\n")
-    done = securing.secure(env, "leftover work")
+    done = collect_work.secure(env, "leftover work")
     assert "left.txt" in both.names(env.repo, done.tip)
     assert len([note for note in done.notes if "could not be stored" in note]) == 2, done.notes

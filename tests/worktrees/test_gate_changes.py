@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from supervisor.core.gate_files import Kind, flags
+from supervisor.features.review.gate_files import Kind, flags
 from worktrees import patches
-from worktrees.gate_changes import read
-from worktrees.hardened_gate import hardened
+from worktrees.patches import read_gate_changes
+from worktrees.tree_merge import hardened
 
 if TYPE_CHECKING:
     from tests.worktrees.conftest import World
@@ -34,7 +34,7 @@ def test_lines_are_those_of_their_file(world: World) -> None:
     (at / "f1.txt").chmod(0o755)
     (at / "no end").write_text("one\ntwo")
     tip = world.commit(at, "z.txt", "@@ -1,9 +1,9 @@\n-x\n")
-    found = {change.path: change for change in read(repo, base, tip)}
+    found = {change.path: change for change in read_gate_changes(repo, base, tip)}
     facts = {path: (change.status, change.removed, change.added) for path, change in found.items()}
     assert facts == {
         "bytes": ("M", (), ()),
@@ -54,7 +54,7 @@ def test_what_is_too_large_is_said(world: World, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(patches, "PATCH_MAX", 400)
     world.commit(repo.root, "a.txt", "x\n" * 50)
     tip = world.commit(repo.root, "tests/test_z.py", TESTS)
-    found = {change.path: change for change in read(repo, repo.head, tip)}
+    found = {change.path: change for change in read_gate_changes(repo, repo.head, tip)}
     assert found["tests/test_z.py"].cut
     assert [flag.why for flag in flags(found.values()) if flag.weakens] == ["too large to be read through"]
 
@@ -70,7 +70,7 @@ def test_a_gate_is_put_back_and_the_work_stays(world: World) -> None:
     (at / "conftest.py").write_text("collect_ignore = ['tests/test_a.py']\n")
     (at / "tests/test_new.py").write_text("def test_new():\n    assert True is True\n")
     tip = world.commit(at, "src.py", "work = 1\n")
-    found = flags(read(repo, base, tip), "pytest")
+    found = flags(read_gate_changes(repo, base, tip), "pytest")
     assert {(flag.path, flag.kind) for flag in found if flag.weakens} == {
         ("tests/test_a.py", Kind.TEST),
         ("tests_moved.py", Kind.TEST),
@@ -96,7 +96,7 @@ def test_a_gate_that_lies_behind_a_link_or_below_a_file_is_put_back(world: World
     (at / "elsewhere").mkdir()
     (at / "elsewhere" / "test_a.py").write_text("def test_one():\n    pass\n")
     tip = world.commit(at, "pytest.ini/inner", "x\n")
-    commit = hardened(repo, tip, base, flags(read(repo, base, tip), "pytest"))
+    commit = hardened(repo, tip, base, flags(read_gate_changes(repo, base, tip), "pytest"))
     assert commit is not None
     assert world.sh(at, "diff", "--name-only", base, commit, "--", "tests", "pytest.ini") == ""
     assert world.sh(at, "ls-tree", "--name-only", commit, "tests/") == "tests/test_a.py"
@@ -113,5 +113,5 @@ def test_where_a_new_module_lies_is_read_from_the_base(world: World) -> None:
         (at / name / "types.py").write_text("x = 1\n")
     (at / "plain" / "json").symlink_to("../new")
     tip = world.commit(at, "queue.py", "x = 1\n")
-    found = {flag.path for flag in flags(read(repo, base, tip), "pytest") if flag.kind is Kind.RUNS}
+    found = {flag.path for flag in flags(read_gate_changes(repo, base, tip), "pytest") if flag.kind is Kind.RUNS}
     assert found == {"plain/types.py", "plain/json", "queue.py"}

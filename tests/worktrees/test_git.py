@@ -11,13 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.errors import TimedOut, ToolFailed, ToolHung, ToolMissing
 from supervisor.host import procfs
+from supervisor.kernel.errors import TimedOut, ToolFailed, ToolHung, ToolMissing
 from tests.support import wait_until
-from worktrees import hardening, stall_detection
-from worktrees.failures import last_words
-from worktrees.git import Git, parse_version
-from worktrees.securing import secure
+from worktrees import git
+from worktrees.collect_work import secure
+from worktrees.git import Git, last_words, parse_version
 
 from .conftest import World
 
@@ -74,7 +73,7 @@ def test_a_git_that_is_stopped_or_leaves_a_child_with_its_pipes_is_not_waited_fo
     world: World, monkeypatch: pytest.MonkeyPatch, script: str
 ) -> None:
     repo = world.repo()
-    monkeypatch.setattr(stall_detection, "STILL_LOOKS", 2)
+    monkeypatch.setattr(git, "STILL_LOOKS", 2)
     _fake_git(world.tmp / "still", f"cd {world.tmp}; {script}")
     monkeypatch.setenv("PATH", f"{world.tmp / 'still'}:{os.environ['PATH']}")
     with pytest.raises(ToolHung, match="it did nothing for"):
@@ -89,7 +88,7 @@ def test_who_waits_for_a_repository_is_told_who_holds_it(
     repo = world.repo()
     said: list[str] = []
     repo.git.say = said.append
-    monkeypatch.setattr("worktrees.repository_lock.LOCK_S", 0.2)
+    monkeypatch.setattr("worktrees.locks.LOCK_S", 0.2)
     gate, at_it = world.tmp / "gate", world.tmp / "at-it"
     os.mkfifo(gate)
     _fake_git(world.tmp / "slow", f"touch {at_it}; read line < {gate}")
@@ -108,7 +107,7 @@ def test_who_waits_for_a_repository_is_told_who_holds_it(
     gate.write_text("go\n")
     holder.join()
     with repo.git.lock(repo.common_dir):
-        other = "import sys; from pathlib import Path; from worktrees import git, repository_lock; repository_lock.LOCK_S = 0.1\n"
+        other = "import sys; from pathlib import Path; from worktrees import git, locks; locks.LOCK_S = 0.1\n"
         other += "with git.Git(Path(sys.argv[1])).lock(Path(sys.argv[2])): pass"
         monkeypatch.undo()
         argv = [sys.executable, "-c", other, str(repo.git.scratch()), str(repo.common_dir)]
@@ -119,7 +118,7 @@ def test_who_waits_for_a_repository_is_told_who_holds_it(
 def test_a_git_that_works_for_long_is_not_stopped(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may be slow as long as it does something: here one that sleeps, and then goes on, again and again."""
     repo = world.repo()
-    monkeypatch.setattr(stall_detection, "STILL_LOOKS", 4)
+    monkeypatch.setattr(git, "STILL_LOOKS", 4)
     _fake_git(world.tmp / "slow", "for n in 1 2 3 4 5 6; do sleep 0.7; done; echo done")
     monkeypatch.setenv("PATH", f"{world.tmp / 'slow'}:{os.environ['PATH']}")
     assert repo.git.run(repo.store, "status").text == "done"
@@ -165,7 +164,7 @@ def test_a_filter_with_any_name_is_disarmed(world: World) -> None:
 
 def test_overrides_name_every_key_that_git_would_run() -> None:
     names = ["filter.lfs.process", "merge.x.driver", "diff.x.textconv", "alias.status", "core.editor", "user.name"]
-    assert hardening.overrides(names).keys() == {"filter.lfs.process", "merge.x.driver", "diff.x.textconv", "alias.status"}
+    assert git.overrides(names).keys() == {"filter.lfs.process", "merge.x.driver", "diff.x.textconv", "alias.status"}
 
 
 def test_rescued_work_outlives_a_garbage_collection(world: World) -> None:

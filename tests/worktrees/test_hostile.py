@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from supervisor.core.errors import NightcrewError, Refused
-from worktrees.environment import Environment
-from worktrees.environments import create, open_env, release
+from supervisor.kernel.errors import NightcrewError, Refused
+from worktrees.collect_work import publish, secure, snapshot
+from worktrees.environments import Environment, create, open_env, release
 from worktrees.git import Git
 from worktrees.merge import ByHand, diff, preview, take
+from worktrees.private_repository import config_guard
 from worktrees.removal import forget, inspect, remove
 from worktrees.repository import Repository, discover, resolve
-from worktrees.securing import publish, secure, snapshot
-from worktrees.tampering import config_guard
 
 if TYPE_CHECKING:
     from .conftest import World

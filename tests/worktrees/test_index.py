@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from supervisor.core.errors import HostError
-from worktrees.backends.index import entries, fitted
+from supervisor.kernel.errors import HostError
+from worktrees.backends.copies import entries, fitted
 
 if TYPE_CHECKING:
     from tests.worktrees.conftest import World

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.errors import ToolFailed
+from supervisor.kernel.errors import ToolFailed
 from tests.worktrees.conftest import World
 from tests.worktrees.intake_kit import FILE, REF, Sandbox, box, make_sandbox, many_files, small
 from tests.worktrees.packs import Thing, blob, commit, pack_of, packed, tree
-from worktrees import intake
+from worktrees import pack_import
 from worktrees.refs import Update
 from worktrees.repository import discover
 
@@ -70,7 +70,7 @@ def test_a_thin_pack_finds_its_bases_here(box: Sandbox) -> None:
 
 def test_a_large_file_in_a_small_pack_stays_packed(box: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a delta of a few bytes: unpacked it would be large."""
-    monkeypatch.setattr(intake, "LOOSE_BYTES_MAX", 4096)
+    monkeypatch.setattr(pack_import, "LOOSE_BYTES_MAX", 4096)
     (box.theirs / "noise").write_bytes(os.urandom(100_000))
     box.take_to(box.world.commit(box.theirs, "other.txt"))
     assert [name for name in box.objects() if name.endswith(".pack")]
@@ -180,7 +180,7 @@ def test_a_ref_that_moves_at_the_last_moment_keeps_all_of_them(box: Sandbox, mon
         if label == "intake.migrated":
             box.world.sh(box.repo.root, "update-ref", REF, box.repo.head)
 
-    monkeypatch.setattr(intake, "failpoint", moved)
+    monkeypatch.setattr(pack_import, "failpoint", moved)
     with pytest.raises(ToolFailed, match="update-ref"):
         box.take_to(tip)
     assert box.at() == box.repo.head
@@ -202,7 +202,7 @@ TAKER = """
 import os, sys
 from pathlib import Path
 from worktrees.git import Git
-from worktrees.intake import take
+from worktrees.pack_import import take
 from worktrees.refs import Update
 from worktrees.repository import discover
 state, root, ref, tip, base = sys.argv[1:]
@@ -242,7 +242,7 @@ def test_a_take_at_work_is_not_swept_by_another(box: Sandbox, monkeypatch: pytes
             box.take(other, Update("refs/nightcrew/other", second, ""))
             marks.append(len([name for name in box.objects() if name.startswith("pack/") and name.endswith(".keep")]))
 
-    monkeypatch.setattr(intake, "failpoint", meanwhile)
+    monkeypatch.setattr(pack_import, "failpoint", meanwhile)
     box.take_to(first)
     assert (box.at(), box.at("refs/nightcrew/other")) == (first, second)
     assert marks == [0, int(step == "intake.migrated")]
@@ -261,7 +261,7 @@ def test_a_person_who_collects_garbage_before_the_migration_loses_nothing(
             box.world.sh(box.repo.root, "gc", "-q", "--prune=now")
 
     with monkeypatch.context() as patched:
-        patched.setattr(intake, "failpoint", collected)
+        patched.setattr(pack_import, "failpoint", collected)
         box.take_to(tip)
     assert box.at() == tip
     assert box.healthy()
@@ -274,7 +274,7 @@ def test_a_pack_that_is_not_named_yet_outlives_a_repack(box: Sandbox, monkeypatc
         if label == "intake.migrated":
             box.world.sh(box.repo.root, "gc", "-q", "--prune=now")
 
-    monkeypatch.setattr(intake, "failpoint", repacked)
+    monkeypatch.setattr(pack_import, "failpoint", repacked)
     box.take_to(tip)
     assert len(box.world.blobs(box.repo, REF)) > 150
     assert box.healthy()

@@ -9,13 +9,13 @@ import zlib
 
 import pytest
 
-from supervisor.core.errors import DiskFull, Refused, ToolHung
+from supervisor.kernel.errors import DiskFull, Refused, ToolHung
 from tests.worktrees import packs
 from tests.worktrees.intake_kit import FILE, REF, Sandbox, box, one_file
 from tests.worktrees.packs import BLOB, COMMIT, REF_DELTA, TREE, Thing, blob, commit, pack_of, sent, tree, varint
-from worktrees import intake
+from worktrees import pack_import
 from worktrees.git import Bounds
-from worktrees.intake import take
+from worktrees.pack_import import take
 from worktrees.refs import Update
 
 __all__ = ["box"]
@@ -101,8 +101,8 @@ def test_a_hole_in_objects_that_were_here_is_refused(box: Sandbox) -> None:
         command = ["git", "hash-object", "-w", "-t", kind, "--stdin"]
         subprocess.run(command, cwd=box.repo.root, input=thing.data, check=True, capture_output=True)
     last = commit(things[1], lone.oid)
-    box.refuses(pack_of([last]), last.oid, None, intake.Incomplete)
-    box.refuses(b"", lone.oid, None, intake.Incomplete)
+    box.refuses(pack_of([last]), last.oid, None, pack_import.Incomplete)
+    box.refuses(b"", lone.oid, None, pack_import.Incomplete)
 
 
 @pytest.mark.parametrize("which", [0, 1])
@@ -112,7 +112,7 @@ def test_what_is_no_commit_is_refused(box: Sandbox, which: int) -> None:
 
 
 def test_a_tip_that_did_not_come_is_said(box: Sandbox) -> None:
-    box.refuses(b"", "1" * 40, "did not come with it", intake.Incomplete)
+    box.refuses(b"", "1" * 40, "did not come with it", pack_import.Incomplete)
 
 
 @pytest.mark.parametrize(
@@ -159,9 +159,9 @@ def test_the_memory_of_a_git_that_reads_foreign_objects_is_bounded(box: Sandbox,
     ends = b"\0" + bytes.fromhex(file.oid)
     top = Thing(TREE, b"".join(b"%s f%07d%s" % (FILE.encode(), number, ends) for number in range(1_000_000)))
     data, tip = pack_of([file, top, commit(top)]), commit(top).oid
-    monkeypatch.setattr(intake, "MEMORY_MAX", 24 * 2**20)
+    monkeypatch.setattr(pack_import, "MEMORY_MAX", 24 * 2**20)
     box.refuses(data, tip, "[Oo]ut of memory|memory")
-    monkeypatch.setattr(intake, "MEMORY_MAX", 2**30)
+    monkeypatch.setattr(pack_import, "MEMORY_MAX", 2**30)
     box.take_to(tip, data)
     assert box.at() == tip
 
@@ -190,7 +190,7 @@ def nested(depth: int) -> tuple[bytes, str]:
 
 def test_directories_deeper_than_git_can_walk_are_refused(box: Sandbox) -> None:
     data, tip = nested(120_000)
-    box.refuses(data, tip, None, intake.Incomplete)
+    box.refuses(data, tip, None, pack_import.Incomplete)
 
 
 def test_directories_as_deep_as_a_real_tree_are_taken(box: Sandbox) -> None:
@@ -201,18 +201,18 @@ def test_directories_as_deep_as_a_real_tree_are_taken(box: Sandbox) -> None:
 
 def test_more_objects_than_anybody_makes_are_not_even_read(box: Sandbox) -> None:
     things, tip = one_file()
-    box.refuses(pack_of(things, intake.OBJECTS_MAX + 1), tip, "more than 1000000 objects", Refused)
+    box.refuses(pack_of(things, pack_import.OBJECTS_MAX + 1), tip, "more than 1000000 objects", Refused)
 
 
 def test_a_pack_that_is_too_large_is_refused(box: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(intake, "BYTES_MAX", 100)
+    monkeypatch.setattr(pack_import, "BYTES_MAX", 100)
     things, tip = one_file()
     box.refuses(pack_of(things), tip, "more than 100 bytes", Refused)
 
 
 def test_a_pack_that_leaves_no_room_is_refused(box: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(intake, "RESERVE", 2**60)
-    monkeypatch.setattr(intake, "LOOSE_BYTES_MAX", 100)
+    monkeypatch.setattr(pack_import, "RESERVE", 2**60)
+    monkeypatch.setattr(pack_import, "LOOSE_BYTES_MAX", 100)
     things, tip = one_file()
     box.refuses(pack_of(things), tip, "no room", DiskFull)
 
@@ -247,7 +247,7 @@ def test_many_findings_that_are_tolerated_say_nothing(box: Sandbox) -> None:
     tops = [tree(("0100644", f"f{number}", blob(b"x\n"))) for number in range(200)]
     last = commit(tops[-1])
     with sent(pack_of([blob(b"x\n"), *tops, last])) as pack:
-        strict = "--strict=" + ",".join(f"{name}=ignore" for name in intake.TOLERATED)
+        strict = "--strict=" + ",".join(f"{name}=ignore" for name in pack_import.TOLERATED)
         quiet = box.repo.git.run(box.repo.store, "index-pack", "--stdin", strict, stdin=pack)
     assert quiet.err == ""
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from supervisor.core.errors import Refused
-from worktrees.integration import Edit, integrate
+from supervisor.kernel.errors import Refused
+from worktrees.landing import Edit, integrate
 from worktrees.repository import Repository
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ SCRIPT = """
 import json, sys
 from pathlib import Path
 from worktrees.git import Git
-from worktrees.integration import Edit, integrate
+from worktrees.landing import Edit, integrate
 from worktrees.repository import discover
 state, root, name, base, edits = json.load(sys.stdin)
 print("go", flush=True)

@@ -10,8 +10,8 @@ import pytest
 
 from tests.worktrees.killing import died_at
 from worktrees import removal, templates
+from worktrees.collect_work import secure
 from worktrees.environments import release
-from worktrees.securing import secure
 
 if TYPE_CHECKING:
     from tests.worktrees.conftest import World
@@ -72,7 +72,7 @@ def test_building_a_template(world: World, stride: int, seed: int) -> None:
         ended = died_at(number, functools.partial(templates.build, repo, repo.head, place, lambda _tree: None))
         if not ended:
             templates.build(repo, repo.head, place, lambda _tree: None)
-        templates.remove(templates.load(place))
+        templates.remove_template(templates.load(place))
         left = sorted(str(path) for path in (repo.common_dir / "worktrees").glob("**/*"))
         assert not left and not place.exists(), f"killed at step {number}"
         if ended:

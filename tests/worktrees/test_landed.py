@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from supervisor.core.landing_terms import GeneratedRule, Method, Person, Terms
-from worktrees import equivalence, generated, landing, staging
-from worktrees.environment import Environment
-from worktrees.environments import release
+from supervisor.features.landing.terms import GeneratedRule, Method, Person, Terms
+from worktrees import equivalence, landing, staging
+from worktrees.environments import Environment, release
 from worktrees.equivalence import State
 from worktrees.removal import Keep, Removable, inspect
 from worktrees.repository import discover
@@ -57,7 +56,7 @@ def landed(world: World, env: Environment, method: Method, lock: str = "") -> St
     if lock:
         top = world.tmp / "task"
         world.sh(repo.root, "worktree", "add", "-q", "--detach", str(top), done.commit)
-        made = generated.finish(repo, done.commit, world.commit(top, "deps.lock", lock), terms)
+        made = staging.finish(repo, done.commit, world.commit(top, "deps.lock", lock), terms)
         world.sh(repo.root, "worktree", "remove", "--force", str(top))
         assert isinstance(made, Staged)
         done = made

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from supervisor.core.errors import NotFound, Refused
-from worktrees.environment import Environment
+from supervisor.kernel.errors import NotFound, Refused
+from worktrees.environments import Environment
 from worktrees.merge import ByHand, Merged, diff, preview, take
+from worktrees.private_repository import changed, config_guard
 from worktrees.repository import Repository
-from worktrees.tampering import changed, config_guard
 
 if TYPE_CHECKING:
     from tests.worktrees.conftest import World

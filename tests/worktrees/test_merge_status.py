@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from supervisor.core.errors import ToolFailed
-from worktrees import equivalence, merge_status
-from worktrees.hardening import IDENTITY
-from worktrees.merge_status import Branches
+from supervisor.kernel.errors import ToolFailed
+from worktrees import equivalence, merge
+from worktrees.git import IDENTITY
+from worktrees.merge import Branches
 from worktrees.repository import Repository, discover
 
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ class History:
 
 def alone(repo: Repository, tip: str) -> int:
     """By git's own count, and by every comparison with every branch."""
-    count = merge_status._count(repo, tip)
-    targets = merge_status._targets(repo)
+    count = merge._count(repo, tip)
+    targets = merge._targets(repo)
     return 0 if count and any(equivalence.judge(repo.git, repo.store, target, tip).held for target in targets) else count
 
 
@@ -69,7 +69,7 @@ def test_together_they_are_told_what_each_is_told_alone(history: History, monkey
     together = Branches(repo, tips)
     assert [together.unmerged(tip) for tip in tips] == expected
     assert [Branches(repo, tips[:2]).unmerged(tip) for tip in tips] == expected, "others may be asked about too"
-    monkeypatch.setattr(merge_status, "_WALK_MAX", 0)
+    monkeypatch.setattr(merge, "_WALK_MAX", 0)
     assert [Branches(repo, tips).unmerged(tip) for tip in tips] == expected, "also where they are too many to hold"
 
 

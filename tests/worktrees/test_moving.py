@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from supervisor.core.errors import NotFound, Refused
+from supervisor.kernel.errors import NotFound, Refused
 from tests.worktrees import kinds_of_repositories
 from tests.worktrees.killing import died_at
 from tests.worktrees.moving_kit import Branch

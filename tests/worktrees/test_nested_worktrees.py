@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.errors import Refused
-from supervisor.daemon.cleaning import Cleaning
+from supervisor.features.clean.service import Cleaning
+from supervisor.kernel.errors import Refused
 from tests.worktrees.conftest import World
-from worktrees.environment import Environment
-from worktrees.environments import release
-from worktrees.inspection import Why
+from worktrees.collect_work import Why
+from worktrees.environments import Environment, release
 from worktrees.removal import Keep, inspect, remove
 
 Alive = Callable[[Path], Sequence[int]]

@@ -9,18 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.errors import HostError, Refused
-from supervisor.host.sandbox import syscalls
+from supervisor.kernel.errors import HostError, Refused
+from supervisor.sandbox import exec_step
 from tests.worktrees.conftest import World
 from tests.worktrees.workshop import Workshop, at_work, make_workshop
-from worktrees import removal, securing, templates, trees
+from worktrees import collect_work, removal, templates
 from worktrees.backends import best, named
 from worktrees.backends.base import Backend
-from worktrees.backends.mounts import mounts
-from worktrees.environment import Environment
-from worktrees.environments import Warm, create, open_env, release
-from worktrees.layers import beside
+from worktrees.backends.overlay import mounts
+from worktrees.environments import Environment, Warm, create, open_env, release
 from worktrees.mount_namespace import MountNamespace, entered
+from worktrees.private_repository import beside
 
 Alive = Callable[[Path], Sequence[int]]
 
@@ -96,7 +95,7 @@ def test_a_tree_is_not_deleted_through_a_mount(rooted: Workshop) -> None:
     env = rooted.env()
     for top in (env.path, env.path.parent):
         with pytest.raises(OSError, match="another file system"):
-            trees.remove(top)
+            templates.remove_trees(top)
     assert (env.path / "README").exists()
 
 
@@ -105,15 +104,15 @@ def test_what_vanishes_while_a_tree_is_deleted_stops_nothing(tmp_path: Path, mon
     (tmp_path / "top" / "file").write_text("x")
     listed = os.listdir
     monkeypatch.setattr(os, "listdir", lambda where: ["just gone", *listed(where)])
-    trees.remove(tmp_path / "top")
+    templates.remove_trees(tmp_path / "top")
     assert not (tmp_path / "top").exists()
 
 
 def test_what_was_never_there_need_not_be_deleted(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    trees.remove(tmp_path / "nothing")
-    trees.remove(tmp_path / "nowhere" / "nothing")
-    trees.remove(tmp_path / "file" / "nothing")
+    templates.remove_trees(tmp_path / "nothing")
+    templates.remove_trees(tmp_path / "nowhere" / "nothing")
+    templates.remove_trees(tmp_path / "file" / "nothing")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
@@ -123,8 +122,8 @@ def test_neither_modes_nor_links_nor_depth_stop_the_deletion(tmp_path: Path) -> 
     (top / "closed" / "inner").mkdir(parents=True)
     (top / "link").symlink_to(tmp_path)
     (top / "closed").chmod(0)
-    trees.remove(top)
-    trees.remove(top)
+    templates.remove_trees(top)
+    templates.remove_trees(top)
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
     here = os.open(tmp_path, os.O_RDONLY)
     for _ in range(1500):
@@ -132,7 +131,7 @@ def test_neither_modes_nor_links_nor_depth_stop_the_deletion(tmp_path: Path) -> 
         here, above = os.open("deep", os.O_RDONLY, dir_fd=here), here
         os.close(above)
     os.close(here)
-    trees.remove(tmp_path / "deep")
+    templates.remove_trees(tmp_path / "deep")
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
 
 
@@ -161,7 +160,7 @@ def test_a_foreign_mount_in_the_place_is_refused_and_nothing_is_deleted_through_
     release(env)
     rooted.unmount_everything()
     assert other.layers is not None
-    syscalls.new_mount("overlay", env.path, other.layers.options(user=False))
+    exec_step.new_mount("overlay", env.path, other.layers.options(user=False))
     with pytest.raises(Refused, match="something else is mounted"), open_env(env):
         pass
     assert isinstance(removal.inspect(env, nobody_alive), removal.Keep)
@@ -201,7 +200,7 @@ def test_it_is_mounted_nowhere_but_in_the_namespace_and_looking_leaves_nothing(u
             with pytest.raises(OSError, match="Read-only"):
                 (seen.place.top / "README").write_text("three\n")
     before = len(os.listdir("/proc/self/fd"))
-    assert securing.secure(env, "left").files == 1
+    assert collect_work.secure(env, "left").files == 1
     assert len(os.listdir("/proc/self/fd")) == before
     assert sorted(path.name for path in env.path.iterdir()) == [".git"]
 
@@ -256,7 +255,7 @@ def test_layers_that_cannot_be_mounted_say_at_which_step(userns: Workshop) -> No
     away = userns.template.files.with_name("away")
     userns.template.files.rename(away)
     with pytest.raises(HostError, match="mount: No such file") as caught:
-        securing.secure(env, "left")
+        collect_work.secure(env, "left")
     assert "layers" in caught.value.kept
     away.rename(userns.template.files)
-    assert securing.secure(env, "left").files == 1
+    assert collect_work.secure(env, "left").files == 1

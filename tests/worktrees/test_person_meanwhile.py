@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from supervisor.core.errors import HostError, NightcrewError, ToolFailed
-from supervisor.daemon.jobs import SECURE_PAUSES_S
+from supervisor.kernel.errors import HostError, NightcrewError, ToolFailed
+from supervisor.server.attempts.jobs import SECURE_PAUSES_S
 from tests.support import wait_until
-from worktrees import helper_process, securing
-from worktrees.environment import Environment
-from worktrees.environments import release
+from worktrees import collect_work, helper_process
+from worktrees.collect_work import publish, secure
+from worktrees.environments import Environment, release
 from worktrees.removal import remove
-from worktrees.securing import publish, secure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -167,7 +166,7 @@ def test_what_a_prune_took_while_the_helper_answered_is_asked_for_again(
             taken.append(oid)
             (env.repo.common_dir / "objects" / oid[:2] / oid[2:]).unlink()
 
-    monkeypatch.setattr(securing, "failpoint", prune)
+    monkeypatch.setattr(collect_work, "failpoint", prune)
     done = secure(env, "leftover work", always=True)
     assert taken and world.sh(env.repo.root, "rev-parse", env.branch) == done.tip
     assert world.sh(env.repo.root, "fsck", "--no-dangling") == ""
@@ -185,13 +184,13 @@ def test_what_a_prune_took_after_the_helper_saw_it_among_the_persons_objects_is_
     seen = env.repo.common_dir / "objects" / tip[:2] / tip[2:]
     seen.parent.mkdir(exist_ok=True)
     seen.write_bytes(own.read_bytes())
-    take = securing._take
+    take = collect_work._take
 
     def after_a_prune(env: Environment, helper: helper_process.Helper, *rest: Any) -> None:
         wait_until(lambda: select.select([helper.stdout], [], [], 0)[0], "the pack to be written")
         seen.unlink(missing_ok=True)
         take(env, helper, *rest)
 
-    monkeypatch.setattr(securing, "_take", after_a_prune)
+    monkeypatch.setattr(collect_work, "_take", after_a_prune)
     assert secure(env, "leftover work", always=True).commits >= 1
     assert world.sh(env.repo.root, "fsck", "--no-dangling") == "" and tip in world.kept(env)

@@ -14,11 +14,10 @@ from pathlib import Path
 import pytest
 
 from tests.worktrees.conftest import World
-from worktrees.environment import Environment
-from worktrees.environments import release
+from worktrees.collect_work import secure
+from worktrees.environments import Environment, release
 from worktrees.removal import remove
 from worktrees.rescue import Secured
-from worktrees.securing import secure
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.in_turns]  # a git that waits for a pipe does so for ever
 

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from supervisor.host.foreign import folders, remove_tree
+from supervisor.host import untrusted_fs
+from supervisor.host.untrusted_fs import remove_tree
 from tests.host.test_trees import dig
 from tests.worktrees.kinds_of_repositories import PEOPLES, shallow, with_configured_worktrees
-from worktrees import blocking_files, own_refs, private_repository
-from worktrees.environment import Environment
-from worktrees.environments import release
+from worktrees import changes, private_repository, rescue
+from worktrees.collect_work import publish, secure
+from worktrees.environments import Environment, release
 from worktrees.removal import remove
 from worktrees.repository import discover
-from worktrees.securing import publish, secure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -293,18 +293,18 @@ def test_refs_that_lie_deep_are_not_looked_for_from_the_top_each(env: Environmen
     levels, steps = 1500, 0
     assert env.private is not None
     dig(env.private / "refs" / "heads", levels)
-    beneath = folders._beneath
+    beneath = untrusted_fs._beneath
 
     def counted(top: int, below: str) -> int:
         nonlocal steps
         steps += len(below.split("/"))
         return beneath(top, below)
 
-    monkeypatch.setattr(folders, "_beneath", counted)
+    monkeypatch.setattr(untrusted_fs, "_beneath", counted)
     try:
-        own_refs.read(env.private, "")
-        own_refs.unlock(env.private)
-        blocking_files.disarm_repository(replace(env, repo=replace(env.repo, common_dir=env.private)))
+        rescue.read(env.private, "")
+        rescue.unlock(env.private)
+        changes.disarm_repository(replace(env, repo=replace(env.repo, common_dir=env.private)))
     finally:
         remove_tree(env.private / "refs")  # deeper than pytest can clear away
     assert steps < levels, "of each directory by its path there would be a million"

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from worktrees import securing
-from worktrees.environment import Environment
-from worktrees.environments import release
+from worktrees import collect_work
+from worktrees.collect_work import publish, secure
+from worktrees.environments import Environment, release
 from worktrees.removal import remove
-from worktrees.securing import publish, secure
 
 if TYPE_CHECKING:
     from tests.worktrees.conftest import World
@@ -218,7 +217,7 @@ def test_a_lock_that_a_persons_editor_has_for_a_moment_is_waited_for(
         waited.append(seconds)
         lock.unlink(missing_ok=True)
 
-    monkeypatch.setattr(securing, "time", SimpleNamespace(monotonic=time.monotonic, sleep=pause))
+    monkeypatch.setattr(collect_work, "time", SimpleNamespace(monotonic=time.monotonic, sleep=pause))
     made = world.commit(env.path, "a.txt")
     assert publish(env) == made and waited
     assert by_hand(env.path, "status", "--porcelain") == ""

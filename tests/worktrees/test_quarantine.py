@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.worktrees.conftest import World
-from worktrees import quarantine
+from worktrees import pack_import
 
 SHARD, NAME = "ab", "c" * 38
 
@@ -30,7 +30,7 @@ def held(tmp_path: Path) -> Path:
 
 def test_a_persons_gc_takes_no_quarantine_away(world: World) -> None:
     repo = world.repo()
-    with quarantine.quarantine(repo.common_dir / "objects") as place:
+    with pack_import.quarantine(repo.common_dir / "objects") as place:
         (place / "draft").touch()
         world.sh(repo.root, "gc", "-q", "--prune=now")
         assert (place / "draft").exists()
@@ -52,7 +52,7 @@ def test_a_directory_that_a_persons_gc_removes_before_it_has_an_object_is_made_a
         link(target, file)
 
     monkeypatch.setattr(Path, "hardlink_to", after_a_prune)
-    quarantine.migrate(held, store)
+    pack_import.migrate(held, store)
     assert (store / SHARD / NAME).read_bytes() == b"object" and len(removed) == 2
 
 
@@ -66,12 +66,12 @@ def test_a_directory_whose_objects_a_persons_gc_packed_meanwhile_needs_no_flush(
         flush(handle)
 
     monkeypatch.setattr(os, "fsync", packed)
-    quarantine.migrate(held, store)
+    pack_import.migrate(held, store)
     assert not (store / SHARD).exists()
 
 
 def test_an_object_that_is_gone_from_the_quarantine_is_said(store: Path, held: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (held / SHARD / NAME).unlink()
-    monkeypatch.setattr(quarantine, "_files", lambda shard: [shard / NAME])
+    monkeypatch.setattr(pack_import, "_files", lambda shard: [shard / NAME])
     with pytest.raises(FileNotFoundError):
-        quarantine.migrate(held, store)
+        pack_import.migrate(held, store)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from supervisor.host.foreign import remove_tree
+from supervisor.host.untrusted_fs import remove_tree
 from worktrees import registration
 from worktrees.registration import Registration
 from worktrees.repository import discover

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from supervisor.core.errors import Refused, ToolFailed
+from supervisor.kernel.errors import Refused, ToolFailed
 from tests.worktrees.killing import died_at
-from worktrees import removal, securing, untouched
-from worktrees.environment import Environment
-from worktrees.environments import release
-from worktrees.inspection import Why
+from worktrees import collect_work, environments, removal
+from worktrees.collect_work import Why
+from worktrees.environments import Environment, release
 from worktrees.removal import Keep, Removable, finish, forget, inspect, is_gone, remove
 
 if TYPE_CHECKING:
@@ -345,8 +344,8 @@ def test_removal_of_secured_work_asks_git_no_more_than_it_must(
     """Each git costs more than all that we do ourselves. git looks itself, as it removes the worktree."""
     work(world, env)
     world.published(env)
-    securing.secure(env, "nightcrew: work left", always=True)
-    untouched.forget(env)  # as after a restart of the supervisor: only git can tell whether a file was changed
+    collect_work.secure(env, "nightcrew: work left", always=True)
+    environments.forget(env)  # as after a restart of the supervisor: only git can tell whether a file was changed
     verdict = inspect(env, nobody_alive)
     log, place = world.tmp / "gits", world.tmp / "shim"
     place.mkdir()
@@ -363,7 +362,7 @@ def test_removal_of_secured_work_asks_git_no_more_than_it_must(
 @pytest.mark.parametrize("late", [_dirty, _untracked], ids=["changed", "new"])
 def test_a_file_that_comes_after_the_look_stays(env: Environment, nobody_alive: Alive, late: Callable[[Path], None]) -> None:
     """Nothing was left that the work be secured for: git's own look, as it removes the worktree, finds the file, or it is secured first."""
-    securing.secure(env, "nightcrew: work left", always=True)
+    collect_work.secure(env, "nightcrew: work left", always=True)
     verdict = inspect(env, nobody_alive)
     assert isinstance(verdict, Removable)
     late(env.path)
@@ -375,7 +374,7 @@ def test_a_file_that_comes_after_the_look_stays(env: Environment, nobody_alive: 
 
 
 def test_a_commit_that_comes_after_the_look_is_kept(world: World, env: Environment, nobody_alive: Alive) -> None:
-    securing.secure(env, "nightcrew: work left", always=True)
+    collect_work.secure(env, "nightcrew: work left", always=True)
     verdict = inspect(env, nobody_alive)
     world.commit(env.path, "late.txt")
     world.published(env)

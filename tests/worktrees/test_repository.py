@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from supervisor.core.errors import NightcrewError, NotFound, Refused, ToolFailed
+from supervisor.kernel.errors import NightcrewError, NotFound, Refused, ToolFailed
 from worktrees.environments import create
 from worktrees.repository import discover, refuse_absent, resolve
 

@@ -12,9 +12,9 @@ import pytest
 
 from tests.support import git, wait_until
 from worktrees import storing
-from worktrees.environment import Environment
+from worktrees.collect_work import publish, secure, set_apart, snapshot
+from worktrees.environments import Environment
 from worktrees.rescue import Secured
-from worktrees.securing import publish, secure, set_apart, snapshot
 
 if TYPE_CHECKING:
     from pathlib import Path

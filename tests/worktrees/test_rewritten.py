@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from supervisor.core.errors import Refused
+from supervisor.kernel.errors import Refused
 from tests.worktrees.rewriting import HISTORIES, Agent, amend, detached_before_its_work, rebase, reset_to_the_base
-from worktrees.environment import Environment
-from worktrees.environments import release
-from worktrees.inspection import Why
+from worktrees.collect_work import Why, secure, snapshot
+from worktrees.environments import Environment, release
 from worktrees.merge import Merged, take
 from worktrees.removal import Keep, forget, inspect, remove, sweep
 from worktrees.rescue import Secured
-from worktrees.securing import secure, snapshot
 
 if TYPE_CHECKING:
     from tests.worktrees.conftest import World
@@ -119,7 +117,7 @@ def test_clean_takes_no_worktree_whose_tips_are_on_no_ref(
     world: World, env: Environment, nobody_alive: Alive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("worktrees.removal._ROUNDS", 2)
-    monkeypatch.setattr("worktrees.tips.KEPT_AT_REMOVAL", 50)
+    monkeypatch.setattr("worktrees.rescue.KEPT_AT_REMOVAL", 50)
     release(env)
     made = lines(world, env, 275)
     assert not sweep(env, nobody_alive)
@@ -141,7 +139,7 @@ def test_clean_takes_all_tips_at_once_however_many(
         calls.append(message)
         return snapshot(env, message)
 
-    monkeypatch.setattr("worktrees.securing.snapshot", counted)
+    monkeypatch.setattr("worktrees.collect_work.snapshot", counted)
     release(env)
     made = lines(world, env, 120)
     assert remove(env, nobody_alive).unkept == 0

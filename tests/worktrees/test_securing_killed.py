@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from supervisor.core.errors import NightcrewError
 from supervisor.host.failpoint import FAILPOINTS
-from worktrees import helper_process, securing
-from worktrees.environment import Environment
-from worktrees.layers import beside
-from worktrees.securing import publish, secure
+from supervisor.kernel.errors import NightcrewError
+from worktrees import collect_work, helper_process
+from worktrees.collect_work import publish, secure
+from worktrees.environments import Environment
+from worktrees.private_repository import beside
 
 if TYPE_CHECKING:
     from tests.worktrees.conftest import World
@@ -32,12 +32,12 @@ Until = Callable[[Callable[[], bool]], None]
 SECURER = """
 import sys
 from pathlib import Path
-from worktrees import environments, securing
+from worktrees import collect_work, environments
 from worktrees.git import Git
 from worktrees.repository import discover
 state, root, base, work = sys.argv[1:]
 env = environments.left(discover(Git(Path(state)), Path(root)), "r1/fix", 1, base, Path(work))
-securing.secure(env, "leftover work", always=True)
+collect_work.secure(env, "leftover work", always=True)
 """
 
 
@@ -124,7 +124,7 @@ def victims(helper: Helper, which: str) -> list[int]:
 def killing(world: World, which: str, when: Callable[[], bool]) -> Iterator[list[int]]:
     """Kill that process of the next helper, once it is there and `when` holds."""
     killed: list[int] = []
-    real, stop = securing._write, threading.Event()
+    real, stop = collect_work._write, threading.Event()
 
     def written(helper: Helper, body: bytes) -> None:
         def kill() -> None:
@@ -142,7 +142,7 @@ def killing(world: World, which: str, when: Callable[[], bool]) -> Iterator[list
 
     killers: list[threading.Thread] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(securing, "_write", written)
+        patch.setattr(collect_work, "_write", written)
         try:
             yield killed
         finally:
@@ -171,7 +171,7 @@ def test_a_process_of_the_helper_killed(world: World, which: str, moment: str) -
 def test_killed_while_it_hands_over(world: World, which: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """After its answer, with more of a pack to come than a pipe holds. One that had sent nothing of it yet is asked again at once."""
     attempt = Attempt(world, 300)
-    real = securing._said
+    real = collect_work._said
     killed: list[int] = []
 
     def said(env: Environment, helper: Helper, until: float) -> dict[str, object]:
@@ -182,7 +182,7 @@ def test_killed_while_it_hands_over(world: World, which: str, monkeypatch: pytes
                 killed.append(pid)
         return answer
 
-    monkeypatch.setattr(securing, "_said", said)
+    monkeypatch.setattr(collect_work, "_said", said)
     with contextlib.suppress(NightcrewError):
         secure(attempt.env, "leftover work", always=True)
     assert killed

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from supervisor.core.landing_terms import Method
+from supervisor.features.landing.terms import Method
 from tests.worktrees.staging_kit import OTHER, Side, Trial, both, chmod, crlf, link, move, remove, text, write
 from worktrees import tree_merge
 from worktrees.staging import Staged

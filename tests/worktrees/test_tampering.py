@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.worktrees.conftest import World
-from worktrees import tampering
+from worktrees import private_repository
+from worktrees.private_repository import RefGuard
 from worktrees.repository import Repository
-from worktrees.tampering import RefGuard
 
 REF = "refs/nightcrew/rescue/r1/fix/1"
 
@@ -52,7 +52,7 @@ def test_a_few_refs_are_looked_at_each_time_however_slow_the_look_was(world: Wor
 def test_many_are_looked_at_for_a_twentieth_of_the_time(
     world: World, repo: Repository, guard: RefGuard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tampering, "_FEW", 0)
+    monkeypatch.setattr(private_repository, "_FEW", 0)
     assert guard.changed(repo) == ()
     remove(world, repo.root)
     looks = [guard.changed(repo) for _ in range(30)]

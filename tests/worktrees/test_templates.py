@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from supervisor.core.errors import HostError, NotFound, Refused
+from supervisor.kernel.errors import HostError, NotFound, Refused
 from tests.worktrees.workshop import contents, install
 from worktrees.repository import Repository, discover
-from worktrees.templates import Template, build, clear, load, read, remove
+from worktrees.templates import Template, build, clear, load, read, remove_template
 
 if TYPE_CHECKING:
     from tests.worktrees.conftest import World
@@ -45,7 +45,7 @@ def test_it_is_the_commit_and_what_set_up_made_and_the_repository_forgets_it(wor
     assert not (made.files / ".git").exists()
     assert world.sh(repo.root, "worktree", "list").count("\n") == 0
     assert not list((repo.common_dir / "worktrees").glob("*"))
-    remove(made)
+    remove_template(made)
     assert not made.place.exists()
     with pytest.raises(NotFound):
         load(made.place)
@@ -71,7 +71,7 @@ def test_a_build_that_was_killed_is_made_anew_or_cleared(world: World, repo: Rep
     assert made == load(made.place)
     clear(repo, made.place)
     assert made == load(made.place), "a whole one stays"
-    remove(made)
+    remove_template(made)
     _killed_while_building(world, repo)
     assert not nothing_left(world, repo)
     clear(repo, made.place)
@@ -247,5 +247,5 @@ def test_set_up_that_replaces_its_repository_or_commits_leaves_nothing(world: Wo
             build(repo, repo.head, world.tmp / "template", prepare)
         assert nothing_left(world, repo)
     else:
-        remove(build(repo, repo.head, world.tmp / "template", prepare))
+        remove_template(build(repo, repo.head, world.tmp / "template", prepare))
     assert contents(repo.common_dir) == before

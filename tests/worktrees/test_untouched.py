@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from worktrees import untouched
-from worktrees.securing import secure
+from worktrees import environments
+from worktrees.collect_work import secure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from tests.worktrees.conftest import World
-    from worktrees.environment import Environment
+    from worktrees.environments import Environment
 
 
 @pytest.fixture
 def env(world: World) -> Environment:
     env = world.env(world.repo())
-    assert untouched.is_untouched(env)
+    assert environments.is_untouched(env)
     return env
 
 
@@ -74,7 +74,7 @@ UNLIKE = ("ignored", "a repository", "HEAD is a link")
 def test_each_change_is_noticed_and_secured(world: World, env: Environment, how: str) -> None:
     CHANGES[how](world, env)
     tip = world.sh(env.repo.root, "rev-parse", env.branch)
-    assert not untouched.is_untouched(env) or tip != env.base, how
+    assert not environments.is_untouched(env) or tip != env.base, how
     secured = secure(env, "left", always=True)
     kept = world.sh(env.repo.root, "ls-tree", "-r", "--name-only", secured.rescue or "").splitlines()
     there = [path for path in env.path.rglob("*") if path.is_symlink() or path.is_file()]
@@ -88,9 +88,9 @@ def test_a_branch_that_is_gone_is_not_taken_for_untouched(world: World, env: Env
 
 def test_an_agent_that_began_too_soon_after_the_checkout_is_looked_at_by_git(env: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
     newest = max(path.stat().st_ctime_ns for path in env.path.iterdir())
-    monkeypatch.setattr(time, "time_ns", lambda: newest + untouched.TICK_NS)
-    untouched.begin(env)
-    assert untouched.is_untouched(env)
-    monkeypatch.setattr(time, "time_ns", lambda: newest + untouched.TICK_NS - 1)
-    untouched.begin(env)
-    assert not untouched.is_untouched(env)
+    monkeypatch.setattr(time, "time_ns", lambda: newest + environments.TICK_NS)
+    environments.begin(env)
+    assert environments.is_untouched(env)
+    monkeypatch.setattr(time, "time_ns", lambda: newest + environments.TICK_NS - 1)
+    environments.begin(env)
+    assert not environments.is_untouched(env)

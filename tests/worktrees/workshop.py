@@ -11,13 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from supervisor.host.sandbox import executors, syscalls
+from supervisor.sandbox import exec_step, executors
 from tests.worktrees.conftest import World
-from worktrees import securing, templates
+from worktrees import collect_work, templates
 from worktrees.backends.base import Backend
-from worktrees.backends.mounts import mounts
-from worktrees.environment import Environment
-from worktrees.environments import Confined, Warm, create
+from worktrees.backends.overlay import mounts
+from worktrees.environments import Confined, Environment, Warm, create
 from worktrees.mount_namespace import entered
 from worktrees.repository import Repository, discover
 from worktrees.templates import Template
@@ -61,7 +60,7 @@ class Workshop:
     def unmount_everything(self) -> None:
         """As a reboot does."""
         for mount in reversed(mounts(self.world.tmp)):
-            syscalls.unmount(mount.path, lazy=True)
+            exec_step.unmount(mount.path, lazy=True)
 
 
 def make_workshop(world: World, backend: Backend) -> Workshop:
@@ -103,7 +102,7 @@ class Agent:
 def at_work(env: Environment) -> Iterator[Agent]:
     """An agent in `env`; where the backend mounts nothing for everybody, it mounts the layers itself, as its sandbox would."""
     if env.private is not None:
-        policy, executor = securing._sandbox(env, {"verb": "secure"}, "")
+        policy, executor = collect_work._sandbox(env, {"verb": "secure"}, "")
         yield Agent(env, executors.argv(replace(policy, hidden=()), executor))
     elif env.layers is not None and env.layers.backend == "overlay-userns":
         with entered(env.path, env.layers.options(user=True), readonly=False) as inside:

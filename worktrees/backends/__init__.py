@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from supervisor.core.errors import HostError, NotFound
+from supervisor.kernel.errors import HostError, NotFound
 from worktrees.backends.base import Backend
+from worktrees.backends.copies import Plain, Reflink
 from worktrees.backends.overlay import Overlay, UserOverlay
-from worktrees.backends.plain import Plain
-from worktrees.backends.reflink import Reflink
 
 if TYPE_CHECKING:
     from worktrees.templates import Template

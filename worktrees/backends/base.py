@@ -10,15 +10,15 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from supervisor.core.errors import HostError
 from supervisor.host import files
 from supervisor.host.scratch import locked_directory
+from supervisor.kernel.errors import HostError
 from worktrees.git import CHECKOUT_S
 from worktrees.mount_namespace import MountNamespace
 
 if TYPE_CHECKING:
-    from worktrees.environment import Environment
-    from worktrees.layers import Layers
+    from worktrees.environments import Environment
+    from worktrees.private_repository import Layers
     from worktrees.templates import Template
 
 

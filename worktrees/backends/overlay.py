@@ -1,13 +1,4 @@
-"""overlayfs: the template below, the attempt's changes above. What it takes does not grow with the size of the tree.
-
-`Overlay` mounts where every process sees it, which needs root. `UserOverlay` serves an ordinary user: the agent's own namespace mounts the
-layers (`Layers.options(user=True)`), and whoever looks at the files afterwards gets a read-only view of both layers in a namespace of
-its own. That view writes nothing, so the agent may still be alive, and there is nothing to clean up.
-
-The upper layer holds the worktree's `.git` file; the same file lies in the bare directory below the mount, so that git finds
-its worktree whether it is mounted or not. Files that nobody changed keep inode, size and times of the template, which is why
-a copy of the template's index fits them.
-"""
+"""overlayfs: the template below, the attempt's changes above."""
 
 from __future__ import annotations
 
@@ -15,23 +6,82 @@ import contextlib
 import errno
 import fcntl
 import os
+import re
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from supervisor.core.errors import HostError, NightcrewError, Refused
-from supervisor.host.sandbox import syscalls
-from worktrees import trees
+from supervisor.kernel.errors import HostError, NightcrewError, Refused
+from supervisor.sandbox import exec_step
+from worktrees import templates
 from worktrees.backends import base
-from worktrees.backends.mounts import mounts
-from worktrees.failures import wrap_os_errors
-from worktrees.layers import Layers, beside
+from worktrees.git import wrap_os_errors
 from worktrees.mount_namespace import MountNamespace, entered
+from worktrees.private_repository import Layers, beside
 
 if TYPE_CHECKING:
-    from worktrees.environment import Environment
+    from worktrees.environments import Environment
     from worktrees.templates import Template
+
+
+# Mounts
+# ------
+# Overlay mounts as the kernel lists them: which of ours stand, found by looking and not by memory.
+
+
+_ESCAPE = re.compile(rb"\\([0-7]{3})")
+_MOUNTINFO = Path("/proc/self/mountinfo")
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """One overlay that this process sees."""
+
+    path: Path
+    upper: str
+    """The `upperdir` it was mounted with; "" for a read-only one."""
+
+
+def mounts(root: Path) -> list[Mount]:
+    """Every overlay mounted at or below `root`, in the order they were mounted. Empty where there is no such list (macOS)."""
+    try:
+        listed = _MOUNTINFO.read_bytes()
+    except OSError:
+        return []
+    below = os.fsencode(root)
+    found = []
+    for line in listed.splitlines():
+        if b" - overlay " not in line:
+            continue
+        fields, _, rest = line.partition(b" - ")
+        path = _plain(fields.split(b" ")[4])
+        if path == below or path.startswith(below + b"/"):
+            found.append(Mount(Path(os.fsdecode(path)), _upper(rest.split(b" ")[2])))
+    return found
+
+
+def _upper(options: bytes) -> str:
+    """overlayfs shows commas and colons of a path as it was given them, escaped by a backslash, which mountinfo escapes once more."""
+    match = re.search(rb"(?:^|,)upperdir=((?:\\.|[^,\\])*)", _plain(options))
+    return os.fsdecode(re.sub(rb"\\(.)", rb"\1", match.group(1))) if match else ""
+
+
+def _plain(text: bytes) -> bytes:
+    return _ESCAPE.sub(lambda match: bytes([int(match.group(1), 8)]), text)
+
+
+# Overlay
+# -------
+# overlayfs: the template below, the attempt's changes above. What it takes does not grow with the size of the tree.
+#
+# `Overlay` mounts where every process sees it, which needs root. `UserOverlay` serves an ordinary user: the agent's own namespace
+# mounts the layers (`Layers.options(user=True)`), and whoever looks at the files afterwards gets a read-only view of both layers in
+# a namespace of its own. That view writes nothing, so the agent may still be alive, and there is nothing to clean up.
+#
+# The upper layer holds the worktree's `.git` file; the same file lies in the bare directory below the mount, so that git finds its
+# worktree whether it is mounted or not. Files that nobody changed keep inode, size and times of the template, which is why a copy
+# of the template's index fits them.
 
 
 class Overlay:
@@ -45,13 +95,13 @@ class Overlay:
         with base.trial(directory) as scratch:
             layers, target = _trial_layers(self.name, scratch)
             try:
-                syscalls.new_mount("overlay", target, layers.options(user=False))
+                exec_step.new_mount("overlay", target, layers.options(user=False))
             except OSError as error:
                 return f"mount: {error.strerror}"
             try:
                 return _disturbed(target, Path(layers.lower))
             finally:
-                syscalls.unmount(target, lazy=True)
+                exec_step.unmount(target, lazy=True)
 
     def refuses(self, template: Template) -> str | None:  # noqa: ARG002 - part of the interface
         """Serves every template."""
@@ -94,7 +144,7 @@ class Overlay:
         with _alone(env.path):
             while self.is_open(env):
                 try:
-                    syscalls.unmount(env.path, lazy=lazy)
+                    exec_step.unmount(env.path, lazy=lazy)
                 except OSError as error:
                     kind, why = (Refused, "a process stands in there") if error.errno == errno.EBUSY else (HostError, error.strerror or "")
                     hint = f"fuser -vm {env.path}"
@@ -108,7 +158,7 @@ class Overlay:
             with wrap_os_errors(env.path):
                 env.path.mkdir(parents=True, exist_ok=True)
             try:
-                syscalls.new_mount("overlay", env.path, layers.options(user=False))
+                exec_step.new_mount("overlay", env.path, layers.options(user=False))
             except OSError as error:
                 raise HostError(
                     "the files could not be mounted",
@@ -208,7 +258,7 @@ def _disturbed(top: Path, lower: Path) -> str | None:
         (top / "folder" / "file").unlink()
     except OSError as error:
         return f"writing: {error.strerror}"
-    left = [name for name, _ in trees.walk(lower)]
+    left = [name for name, _ in templates.walk(lower)]
     return None if left == ["folder", "folder/file"] and (lower / "folder" / "file").read_text() == "below" else "the lower layer changed"
 
 

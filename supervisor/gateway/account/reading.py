@@ -1,18 +1,26 @@
-"""What people and programs ask of the account. Read-only, standard library only, no more rows than asked for.
-
-Every function takes the connection that `schema.connect_readonly` gives. Durations are seconds here.
-"""
+"""Read the account: usage, steps of time, counters and traces. Read-only."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from supervisor.core.gateway.types import Api, End, LaneKey, PoolKey, Refusal, Usage
+from supervisor.features.metrics import catalog
+from supervisor.features.metrics.catalog import Counts
+from supervisor.features.trace.rules import Request
 from supervisor.gateway.account.rows import BATCH, CRASHED, NEVER_SENT, PAST, REFUSED
+from supervisor.gateway.admission.types import Api, End, LaneKey, PoolKey, Refusal, Usage
+
+# Reading
+# -------
+# What people and programs ask of the account. Read-only, standard library only, no more rows than asked for.
+#
+# Every function takes the connection that `schema.connect_readonly` gives. Durations are seconds here.
+
 
 NEWEST = 10_000
 """A window is read from at most this many of its newest rows (0.1 s): with more, it is shorter than asked for, and says so."""
@@ -252,7 +260,7 @@ def pool_of(row: sqlite3.Row) -> PoolKey:
 # Totals ---------------------------------------------------------------------------------------------------------------------------
 
 
-def of_attempt(db: sqlite3.Connection, agent: str, epoch: int) -> Totals:
+def usage_of_attempt(db: sqlite3.Connection, agent: str, epoch: int) -> Totals:
     """One attempt."""
     return _totals(db, "agent = ? AND epoch = ?", (agent, epoch)).get(agent, Totals())
 
@@ -403,3 +411,258 @@ def recent(db: sqlite3.Connection, now: float, seconds: float) -> list[tuple[Poo
         given = Usage(input=row["input"], cache_read=row["cache_read"], cache_write=row["cache_write"])
         charges += (pool, sent, given, agent), (pool, ended, Usage(output=row["output"]), agent)
     return sorted((charge for charge in charges if charge[1] <= seconds and charge[2].total), key=lambda charge: -charge[1])
+
+
+# Steps
+# -----
+# The account's newest minutes in steps of time, for charts. Read-only, and no more rows than a window has: see `reading`.
+
+
+BREAKERS_MAX = 200
+"""Changes of breakers that are read."""
+Charged = Mapping[tuple[str, str], tuple[int, int, int]]
+"""By pool and agent: requests, input tokens as limits count them, output tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What was sent in it. `at` is its end, wall clock."""
+
+    at: float
+    figures: Figures
+    charged: Charged
+
+
+def steps(db: sqlite3.Connection, now: float, step_s: float, count: int) -> list[Step]:
+    """The `count` steps up to the last whole one before `now`, oldest first; fewer when there were more than `reading.NEWEST` requests.
+    A request counts where it was sent, and once it has ended."""
+    end = now // step_s * step_s
+    begin = end - count * step_s
+    rows = db.execute(
+        f"SELECT {COLUMNS}, {asked(db)}, model FROM request"  # noqa: S608 - our own
+        " WHERE at >= ? AND at < ? AND end IS NOT NULL ORDER BY at DESC LIMIT ?",
+        (begin, end, NEWEST),
+    ).fetchall()
+    if len(rows) == NEWEST:
+        begin = (rows[-1]["at"] // step_s + 1) * step_s
+    away = db.execute(
+        "SELECT at, agent, status, waited_ms FROM turned_away WHERE at >= ? AND at < ? ORDER BY at DESC LIMIT ?",
+        (begin, end, NEWEST),
+    ).fetchall()
+    sent, turned = _by_step(rows, begin, step_s), _by_step(away, begin, step_s)
+    return [_step(begin + (at + 1) * step_s, sent.get(at, []), turned.get(at, []), step_s) for at in range(round((end - begin) / step_s))]
+
+
+def _by_step(rows: list[sqlite3.Row], begin: float, step_s: float) -> dict[int, list[sqlite3.Row]]:
+    found: dict[int, list[sqlite3.Row]] = {}
+    for row in rows:
+        found.setdefault(int((row["at"] - begin) // step_s), []).append(row)
+    return found
+
+
+def _step(at: float, rows: list[sqlite3.Row], away: list[sqlite3.Row], step_s: float) -> Step:
+    requests, given, put_out = Counter[tuple[str, str]](), Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    for row in rows:
+        key = str(pool_of(row)), str(row["agent"])
+        requests[key] += 1
+        given[key] += row["input"] + row["cache_write"]
+        put_out[key] += row["output"]
+    charged = {key: (requests[key], given[key], put_out[key]) for key in requests}
+    return Step(at, figures(rows, away, step_s), charged)
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerChange:
+    """A breaker of a pool came to another state."""
+
+    at: float
+    pool: str
+    breaker: str
+    state: str
+    why: str
+
+
+def breakers(db: sqlite3.Connection, since: float) -> list[BreakerChange]:
+    """The newest changes of all breakers, oldest first: those after `since`, and of each pool's breakers the last one before."""
+    newest = db.execute("SELECT at, about, data FROM journal WHERE event = 'breaker' ORDER BY seq DESC LIMIT ?", (BREAKERS_MAX,)).fetchall()
+    found, before = list[BreakerChange](), set[tuple[str, str]]()
+    for row in newest:
+        one = _change(row)
+        if one.at >= since:
+            found.append(one)
+        elif (one.pool, one.breaker) not in before:
+            before.add((one.pool, one.breaker))
+            found.append(one)
+    return found[::-1]
+
+
+def _change(row: sqlite3.Row) -> BreakerChange:
+    data: dict[str, Any] = json.loads(row["data"])
+    return BreakerChange(row["at"], str(row["about"]), str(data.get("breaker", "")), str(data.get("after", "")), str(data.get("why", "")))
+
+
+# Counting
+# --------
+# Counters from the account: what ended since it was last read, in bounded steps. Read-only.
+
+
+ROWS = 5000
+"""Of one step: some 50 ms."""
+
+
+def count_ended(db: sqlite3.Connection, counts: Counts, rows: int = ROWS) -> bool:
+    """Count at most `rows` rows of each table; whether there is more."""
+    return _requests(db, counts, rows) | _turned_away(db, counts, rows) | _breakers(db, counts, rows)
+
+
+def _requests(db: sqlite3.Connection, counts: Counts, rows: int) -> bool:
+    cursor = counts.read.requests
+    since = min(cursor.last, _newest(db, "SELECT max(id) FROM request"))
+    found = db.execute(_NEW, (since, rows)).fetchall()
+    old = db.execute(_OLD, (json.dumps(sorted(cursor.open)),)).fetchall()
+    cursor.open.clear()
+    for row in (*old, *found):
+        if row["end"] is None:
+            cursor.open.add(int(row["id"]))
+        elif row["end"] != NEVER_SENT:
+            catalog.settled(counts, {**_shape(row), "served": row["end"] != REFUSED})
+    cursor.last = int(found[-1]["id"]) if found else since
+    return len(found) == rows
+
+
+def _turned_away(db: sqlite3.Connection, counts: Counts, rows: int) -> bool:
+    since = min(counts.read.turned_away, _newest(db, "SELECT max(rowid) FROM turned_away"))
+    sql = "SELECT rowid AS number, agent, model_class, status, waited_ms FROM turned_away WHERE rowid > ? ORDER BY rowid LIMIT ?"
+    found = db.execute(sql, (since, rows)).fetchall()
+    for row in found:
+        catalog.turned_away(counts, _shape(row))
+    counts.read.turned_away = int(found[-1]["number"]) if found else since
+    return len(found) == rows
+
+
+def _breakers(db: sqlite3.Connection, counts: Counts, rows: int) -> bool:
+    since = min(counts.read.breakers, _newest(db, "SELECT max(seq) FROM journal"))
+    found = db.execute("SELECT seq, about, event, data FROM journal WHERE seq > ? ORDER BY seq LIMIT ?", (since, rows)).fetchall()
+    for row in found:
+        if row["event"] == "breaker":
+            catalog.changed(counts, row["about"], json.loads(row["data"]))
+    counts.read.breakers = int(found[-1]["seq"]) if found else since
+    return len(found) == rows
+
+
+def _shape(row: sqlite3.Row) -> dict[str, Any]:
+    return dict(row)
+
+
+def _newest(db: sqlite3.Connection, sql: str) -> int:
+    return int(db.execute(sql).fetchone()[0] or 0)
+
+
+_COLUMNS = "id, agent, model, end, status, input, output, cache_read, cache_write, cost_usd, queued_ms, first_byte_ms, total_ms"
+_NEW = f"SELECT {_COLUMNS} FROM request WHERE id > ? ORDER BY id LIMIT ?"  # noqa: S608 - our own columns
+_OLD = f"SELECT {_COLUMNS} FROM request WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id"  # noqa: S608 - our own columns
+
+
+# Traced
+# ------
+# The account's rows as the trace of a run has them. Read-only, standard library only.
+
+
+Place = tuple[str, int]
+"""A task and the epoch of its attempt."""
+
+
+def of_attempt_traced(db: sqlite3.Connection, task: str, epoch: int, most: int) -> Iterator[Request]:
+    """Its requests, in the order of their sending, at most `most`; those that we turned away follow."""
+    yield from (_sent(dict(row)) for row in db.execute(f"SELECT * FROM request {_OF} LIMIT ?", (task, epoch, most)))  # noqa: S608 - a literal
+    yield from (_away(dict(row)) for row in db.execute(f"SELECT rowid AS id, * FROM turned_away {_OF} LIMIT ?", (task, epoch, most)))  # noqa: S608
+
+
+_OF = "WHERE agent = ? AND epoch = ? ORDER BY at"
+
+
+def count_spans(db: sqlite3.Connection, task: str, epoch: int) -> int:
+    """How many there are of both."""
+    row = db.execute(
+        """SELECT (SELECT count(*) FROM request WHERE agent = :task AND epoch = :epoch)
+                + (SELECT count(*) FROM turned_away WHERE agent = :task AND epoch = :epoch)""",
+        {"task": task, "epoch": epoch},
+    ).fetchone()
+    return int(row[0])
+
+
+def last_ended(db: sqlite3.Connection, task: str, epoch: int) -> float:
+    """When the last of an attempt's requests was over, without batches, which outlive it; 0.0 when it made none."""
+    batch = f"AND body_key NOT LIKE '{BATCH}%'" if _knows(db, "body_key") else ""
+    row = db.execute(
+        f"""SELECT max(at + max(0.0, coalesce(total_ms, 0.0) - queued_ms) / 1000) FROM request
+            WHERE agent = ? AND epoch = ? AND end IS NOT NULL {batch}""",  # noqa: S608 - literals
+        (task, epoch),
+    ).fetchone()
+    return float(row[0] or 0.0)
+
+
+def is_asking(db: sqlite3.Connection, task: str, epoch: int) -> bool:
+    """Whether a request of an attempt is under way that is no batch."""
+    sql = f"SELECT 1 FROM request WHERE end IS NULL AND agent = ? AND epoch = ? AND body_key NOT LIKE '{BATCH}%'"  # noqa: S608 - a literal
+    return db.execute(sql, (task, epoch)).fetchone() is not None
+
+
+def ended(db: sqlite3.Connection, last: int, still_open: Iterable[int], most: int) -> tuple[list[tuple[Place, Request]], int, list[int]]:
+    """The requests that were over beyond the row `last`, or of those that were under way, by their attempts; the last row that was looked
+    at, and which of the rows up to there still go on. At most `most` new rows are looked at."""
+    fresh = db.execute("SELECT * FROM request WHERE id > ? ORDER BY id LIMIT ?", (last, most)).fetchall()
+    left = db.execute("SELECT * FROM request WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id", (json.dumps(list(still_open)),))
+    rows = [dict(row) for row in [*left, *fresh]]
+    found = [((str(row["agent"]), int(row["epoch"])), _sent(row)) for row in rows if row["end"] is not None]
+    return found, max([last, *(int(row["id"]) for row in fresh)]), [int(row["id"]) for row in rows if row["end"] is None]
+
+
+def turned_away(db: sqlite3.Connection, last: int, most: int) -> tuple[list[tuple[Place, Request]], int]:
+    """The requests that we answered ourselves beyond the row `last`, and the last row that was looked at."""
+    rows = [dict(row) for row in db.execute("SELECT rowid AS id, * FROM turned_away WHERE rowid > ? ORDER BY rowid LIMIT ?", (last, most))]
+    return [((str(row["agent"]), int(row["epoch"])), _away(row)) for row in rows], max([last, *(int(row["id"]) for row in rows)])
+
+
+def newest(db: sqlite3.Connection) -> tuple[int, int]:
+    """The newest rows of both."""
+    row = db.execute("SELECT (SELECT coalesce(max(id), 0) FROM request), (SELECT coalesce(max(rowid), 0) FROM turned_away)").fetchone()
+    return int(row[0]), int(row[1])
+
+
+def _sent(row: Mapping[str, Any]) -> Request:
+    return Request(
+        number=int(row["id"]),
+        at=float(row["at"]),
+        queued_s=max(0.0, float(row["queued_ms"]) / 1000),
+        total_s=_seconds(row["total_ms"]),
+        end=str(row["end"] or ""),
+        model=str(row["model"]),
+        asked=str(row.get("asked") or row["model"]),
+        api=str(row["api"]),
+        batch=str(row.get("body_key") or "").startswith(BATCH),
+        status=row["status"],
+        usage=Usage(*(int(row[name] or 0) for name in ("input", "output", "cache_read", "cache_write"))),
+        cost_usd=row["cost_usd"],
+        first_byte_s=_seconds(row["first_byte_ms"]),
+        attempt_no=int(row["attempt_no"]),
+        session=str(row["session"]),
+        upstream=str(row["upstream"]),
+        why=str(row["flags"]),
+    )
+
+
+def _away(row: Mapping[str, Any]) -> Request:
+    waited = max(0.0, float(row["waited_ms"]) / 1000)
+    return Request(
+        int(row["id"]), float(row["at"]), waited, None, "turned away", str(row["model_class"]), "", str(row["api"]), sent=False,
+        status=int(row["status"]), why=str(row["why"]),
+    )  # fmt: skip
+
+
+def _seconds(milliseconds: float | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1000
+
+
+def _knows(db: sqlite3.Connection, column: str) -> bool:
+    return any(row["name"] == column for row in db.execute("PRAGMA table_info(request)"))

@@ -6,13 +6,13 @@ import hashlib
 import sqlite3
 from pathlib import Path
 
-from supervisor.ledger import store
+from supervisor.store import sqlite
 
 SCHEMA = 5
 _CACHE_KIB = 512
 """Of the writer's pages, instead of SQLite's 2000: it writes at the end of a few tables and indexes, and reads next to nothing."""
 
-ACCOUNT = store.Book(
+ACCOUNT = sqlite.Book(
     name="the account",
     schema=SCHEMA,
     tables=frozenset({"request", "turned_away", "journal", "recording", "memory"}),
@@ -27,7 +27,7 @@ ACCOUNT = store.Book(
 
 def connect(path: Path) -> sqlite3.Connection:
     """Open the account for writing, as `store.connect` does: made when there is none, refused when it is damaged or newer."""
-    db = store.connect(path, book=ACCOUNT)
+    db = sqlite.connect(path, book=ACCOUNT)
     # In a statement, so that it is the writer's thread that digests a body, and no stream waits for it.
     db.create_function("sha256", 1, lambda data: hashlib.sha256(data).hexdigest() if data else None, deterministic=True)
     db.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
@@ -36,4 +36,4 @@ def connect(path: Path) -> sqlite3.Connection:
 
 def connect_readonly(path: Path) -> sqlite3.Connection:
     """Open the account for looking. Raises LedgerError as `store.connect_readonly` does."""
-    return store.connect_readonly(path, book=ACCOUNT)
+    return sqlite.connect_readonly(path, book=ACCOUNT)

@@ -1,10 +1,4 @@
-"""The account's writer, for the gateway's loop.
-
-A request's open row is on disk before the provider sees the request; whatever happens to us then, it is not forgotten. A row that is open
-when the gateway starts is charged what was expected of it, and not less than what the provider had said by `note`, at most a second before.
-When the same agent sends the same body again, as clients do whose stream was cut, the answer to that says what the prompt took.
-What a request took in the end is written with the next commit, at the latest 50 ms later.
-"""
+"""Write the account: one thread commits everything that waits."""
 
 from __future__ import annotations
 
@@ -12,22 +6,218 @@ import asyncio
 import contextlib
 import itertools
 import json
+import queue
 import sqlite3
+import threading
+import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
-from supervisor.core.anchors import ranges
-from supervisor.core.audit_events import trace_id
-from supervisor.core.errors import NightcrewError
-from supervisor.core.gateway import commands
-from supervisor.core.gateway.types import Api, End, LaneKey, PoolKey, Usage
-from supervisor.core.states import TaskClass
+from supervisor.features.audit.rows import Followed
+from supervisor.features.audit.rules import ranges, trace_id
 from supervisor.gateway.account import reading, schema
-from supervisor.gateway.account.committer import Committer, Write
-from supervisor.gateway.account.rows import CRASHED, ELSEWHERE, NEVER_SENT, PAST, OpenRow, RecordingRow, SettledRow, TurnedAwayRow
-from supervisor.gateway.account.values import hour, number, text, tokens
+from supervisor.gateway.account.rows import (
+    CRASHED,
+    ELSEWHERE,
+    NEVER_SENT,
+    PAST,
+    OpenRow,
+    RecordingRow,
+    SettledRow,
+    TurnedAwayRow,
+    hour,
+    number,
+    text,
+    tokens,
+)
+from supervisor.gateway.account.schema import ACCOUNT
+from supervisor.gateway.admission import events
+from supervisor.gateway.admission.types import Api, End, LaneKey, PoolKey, Usage
+from supervisor.kernel.errors import LedgerError, NightcrewError, from_wire
+from supervisor.kernel.states import TaskClass
+from supervisor.store import sqlite
+
+# Committer
+# ---------
+# The one thread that writes the account. Everything that waits is committed at once: fifty requests that are opened together cost
+# one sync of the disk, not fifty.
+#
+# To wake the thread and to commit cost far more than to write a row, so it is woken once for all that comes before it looks, and
+# while many are waiting it lets some more come first.
+
+
+GROUP_S = 0.05
+"""A write for which nobody waits is committed with the next one for which somebody does, at the latest after this time."""
+AGAIN_S = 1.0
+"""What could not be written is tried again after this time, or together with the next write."""
+_CROWD = 3
+"""When so many waited for a commit, the next one ..."""
+_CROWD_S = 0.004
+"""... waits so long for more of them: with 50 clients twice as many share a commit (PostgreSQL's commit_siblings and commit_delay)."""
+_MOST = 1000
+"""Writes of one transaction: the first of them must not wait for ever because others keep coming."""
+
+_QUIET, _PATIENT, _URGENT = range(3)
+"""How the thread was called since it last looked: not at all; to look within GROUP_S; at once."""
+
+T = TypeVar("T")
+
+
+class Write(NamedTuple):
+    """One statement. Whoever waits gets the number of rows that it changed, after the commit, or the error that nothing was written."""
+
+    sql: str
+    values: Sequence[object]
+    waiter: asyncio.Future[int] | None = None
+
+
+class Committer:
+    """Writes in the order in which it is told, in transactions, by its own thread and its own connection."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._pending: deque[Write] = deque()
+        self._bell: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        """True when somebody waits."""
+        self._rung = _QUIET
+        self._thread = threading.Thread(target=self._run, name="account", daemon=True)
+        self._started: queue.SimpleQueue[object] = queue.SimpleQueue()
+        self._first: Callable[[sqlite3.Connection], object] = lambda _: None
+        self._held: list[Write] = []
+        self._has_written = False
+        self._is_crowded = False
+        self._closing = False
+        self.trouble: NightcrewError | None = None
+        """Why the last commit failed; None when it did not. Writes for which nobody waits are kept until one succeeds."""
+
+    def start(self, first: Callable[[sqlite3.Connection], T]) -> T:
+        """Open the file, do `first` with it, and begin. Raises what opening or `first` raises; then no thread is left."""
+        self._first = first
+        self._thread.start()
+        outcome = self._started.get()
+        if isinstance(outcome, Exception):
+            self._thread.join()
+            raise outcome
+        return outcome  # type: ignore[return-value]  # it is what `first` returned
+
+    def put(self, write: Write) -> None:
+        """Have it written; never blocks. Raises LedgerError when somebody would wait for it in vain: the thread has ended."""
+        if write.waiter is not None and not self._thread.is_alive():
+            raise LedgerError("the account is closed", on=str(self._path), kept="everything committed before")
+        self._pending.append(write)
+        self._ring(_URGENT if write.waiter is not None else _PATIENT)
+
+    def close(self) -> None:
+        """Write what waits, give the file back, and end the thread. Blocks. Raises what kept something from being written."""
+        self._closing = True
+        self._bell.put(True)
+        self._thread.join()
+        if self.trouble is not None and self._held:
+            raise self.trouble
+
+    def _ring(self, how: int) -> None:
+        """Wake the writer unless it is already due. Nothing is overlooked: it resets to `_QUIET` before it takes what is pending."""
+        if self._rung < how:
+            self._rung = how
+            self._bell.put(how == _URGENT)
+
+    # In the thread ------------------------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            db = schema.connect(self._path)
+        except Exception as error:  # noqa: BLE001 - `start` raises it
+            self._started.put(error)
+            return
+        with contextlib.closing(db):
+            try:
+                identity = sqlite.file_identity(self._path)
+                outcome = self._first(db)
+            except Exception as error:  # noqa: BLE001 - as above
+                self._started.put(error)
+                return
+            self._started.put(outcome)
+            while not self._closing:
+                self._await_bell()
+                self._write(db, identity, self._held + self._taken())
+            self._write(db, identity, self._held + list(self._pending))
+
+    def _await_bell(self) -> None:
+        """Until there is something to write, and whoever may come with it has had the time; or old writes are to be tried again.
+
+        After a write it looks once more by itself, and need not be woken for the settling that follows most openings.
+        """
+        wait = None
+        if self._held:
+            wait = AGAIN_S
+        elif self._has_written:
+            wait = GROUP_S
+            self._rung = max(self._rung, _PATIENT)
+        with contextlib.suppress(queue.Empty):
+            somebody_waits = self._bell.get(timeout=wait)
+            if not somebody_waits:
+                self._bell.get(timeout=GROUP_S)
+            elif self._is_crowded and not self._closing:
+                time.sleep(_CROWD_S)
+
+    def _taken(self) -> list[Write]:
+        """The next writes; none when there are old ones alone."""
+        self._rung = _QUIET
+        batch = [self._pending.popleft() for _ in range(min(len(self._pending), _MOST))]
+        self._has_written = bool(batch)
+        self._is_crowded = sum(write.waiter is not None for write in batch) >= _CROWD
+        if self._pending:
+            self._ring(_URGENT)
+        return batch
+
+    def _write(self, db: sqlite3.Connection, identity: tuple[int, int], batch: list[Write]) -> None:
+        if not batch:
+            return
+        try:
+            sqlite.check_same_file(self._path, identity, schema.ACCOUNT)
+            with sqlite.transaction(db, self._path, book=schema.ACCOUNT):
+                changed = [db.execute(write.sql, write.values).rowcount for write in batch]
+        except Exception as error:  # noqa: BLE001 - whoever waits is told, whatever it is
+            self.trouble = error if isinstance(error, NightcrewError) else NightcrewError("the account cannot be written", why=repr(error))
+            self._held = [write for write in batch if write.waiter is None]
+            _tell([(write.waiter, self.trouble) for write in batch if write.waiter is not None])
+        else:
+            self.trouble, self._held = None, []
+            _tell([(write.waiter, rows) for write, rows in zip(batch, changed, strict=True) if write.waiter is not None])
+
+
+Told = list[tuple["asyncio.Future[int]", "int | NightcrewError"]]
+
+
+def _tell(told: Told) -> None:
+    """Wake all who wait, by one message to their loop."""
+    if told:
+        with contextlib.suppress(RuntimeError):  # their loop is closed: nobody waits any more
+            told[0][0].get_loop().call_soon_threadsafe(_resolve, told)
+
+
+def _resolve(told: Told) -> None:
+    for waiter, outcome in told:
+        if waiter.done():  # its request was cancelled
+            continue
+        if isinstance(outcome, NightcrewError):
+            waiter.set_exception(from_wire(outcome.to_wire()))  # each its own: a traceback grows with every raise
+        else:
+            waiter.set_result(outcome)
+
+
+# Writer
+# ------
+# The account's writer, for the gateway's loop.
+#
+# A request's open row is on disk before the provider sees the request; whatever happens to us then, it is not forgotten. A row that
+# is open when the gateway starts is charged what was expected of it, and not less than what the provider had said by `note`, at
+# most a second before. When the same agent sends the same body again, as clients do whose stream was cut, the answer to that says
+# what the prompt took. What a request took in the end is written with the next commit, at the latest 50 ms later.
+
 
 _PRUNED_AT_ONCE = 200
 """Rows of one transaction of `prune`: about 5 ms, so that no request waits for it."""
@@ -166,13 +356,13 @@ class Account:
 
     # History and memory -------------------------------------------------------------------------------------------------------------
 
-    def journal(self, change: commands.Journal) -> None:
+    def journal(self, change: events.Journal) -> None:
         """A breaker changed."""
         numbers = {name: number(value) for name, value in change.numbers.items()}
         data = {"breaker": change.breaker, "before": change.before, "after": change.after, "why": change.why, "numbers": numbers}
         self._note(str(change.pool), "breaker", data)
 
-    def alert(self, told: commands.Alert) -> None:
+    def alert(self, told: events.Alert) -> None:
         """A person was told something."""
         self._note(told.about, "alert", {"text": told.text})
 
@@ -388,3 +578,115 @@ def open_row(row: sqlite3.Row) -> OpenRow:
         body_key=row["body_key"],
         asked=row["asked"],
     )
+
+
+# Batches
+# -------
+# Batches in the account: a row in `request` each, and whose it is. They live for hours, and outlive the gateway.
+
+
+_COLUMNS = ", ".join(f"r.{name}" for name in OPEN_COLUMNS.split(", "))
+_ALL = f"""
+    SELECT {_COLUMNS}, r.end, b.id AS batch, b.family, b.key, b.requests
+    FROM batch b JOIN request r ON r.id = b.request ORDER BY b.request
+"""  # noqa: S608 - our own names
+
+
+@dataclass(slots=True)
+class Kept:
+    """One batch."""
+
+    row_id: int
+    row: OpenRow
+    family: str
+    """Whose it is."""
+    key: str
+    """The client's idempotency key; empty: it gave none."""
+    requests: int
+    """How many are in it."""
+    id: str = ""
+    """The provider's; empty: nobody knows whether the provider has made it."""
+    over: bool = False
+    """What it took is known, and charged."""
+
+
+class BatchBook:
+    """All batches that the account knows. Belongs to the gateway's loop."""
+
+    def __init__(self, account: Account) -> None:
+        self._account = account
+        self.all: dict[int, Kept] = {}
+        """By row."""
+
+    def start(self, path: Path) -> None:
+        """Read them, and go on with those that live. Blocks; to be called once the account has started."""
+        with contextlib.closing(schema.connect_readonly(path)) as db:
+            for row in db.execute(_ALL):
+                over = row["end"] is not None
+                one = Kept(row["id"], open_row(row), row["family"], row["key"], row["requests"], row["batch"] or "", over)
+                self.all[one.row_id] = one
+                if not over:
+                    self._account.reopen(one.row_id, one.row)
+
+    async def open(self, row: OpenRow, family: str, key: str, requests: int) -> Kept:
+        """Write down that one is about to be made. Raises as `Account.open` does."""
+
+        def with_it(row_id: int) -> Write:
+            return Write("INSERT INTO batch VALUES (?, ?, NULL, ?, ?, ?)", (row_id, row.at, family, key, requests))
+
+        row_id = await self._account.open(row, with_it)
+        self.all[row_id] = kept = Kept(row_id, row, family, key, requests)
+        return kept
+
+    async def name(self, kept: Kept, batch: str) -> None:
+        """The provider has made it. Durable when this returns."""
+        kept.id = batch
+        await self._account.written("UPDATE batch SET id = ? WHERE request = ?", (batch, kept.row_id))
+
+    def settle(self, kept: Kept, row: SettledRow) -> bool:
+        """Charge what it took; whether it was not charged before."""
+        if kept.over:
+            return False
+        kept.over = True
+        self._account.settle(kept.row_id, row)
+        return True
+
+    def find(self, family: str, batch: str) -> Kept | None:
+        """One of a family's, by the provider's id."""
+        return next((one for one in self.all.values() if one.id == batch and one.family == family), None)
+
+    def by_key(self, family: str, key: str) -> Kept | None:
+        """The newest of a family's that was asked for with this key, and that was made or may have been."""
+        mine = (one for one in reversed(self.all.values()) if key and one.key == key and one.family == family)
+        return next((one for one in mine if one.id or not one.over), None)
+
+    def living(self) -> list[Kept]:
+        """Those that are not charged yet."""
+        return [one for one in self.all.values() if not one.over]
+
+
+# Anchored
+# --------
+# The rows of the account that the audit log proves: one for each model call.
+
+
+_SETTLED_S = 60.0
+"""A row that was settled at the last moment is written by then."""
+
+CALLS = Followed(
+    "account",
+    ACCOUNT,
+    "request",
+    "id",
+    # Every column: none changes once the request is over, but those that `final` waits for.
+    "at, agent, epoch, class, model, asked, api, model_class, long_context, account, upstream, attempt_no, session, body_key, queued_ms, "
+    "bound_input, bound_output, bound_cache_read, bound_cache_write, bound_usd, "
+    "expected_input, expected_output, expected_cache_read, expected_cache_write, seen_input, seen_output, seen_cache_read, "
+    "seen_cache_write, seen_cache_write_1h, end, status, input, output, cache_read, cache_write, cache_write_1h, "
+    "estimated, cost_usd, counted_usd, "
+    "first_byte_ms, total_ms, retries, breaker, flags, trace, "
+    "input_sha256, output_sha256",
+    # What a request took that was cut by a crash may still be told by the next answer to the same body.
+    f"end IS NOT NULL AND (end <> '{CRASHED}' OR flags <> '' OR at < :now - {RETRIED_S + _SETTLED_S})",
+    f"at + CASE end WHEN '{CRASHED}' THEN {RETRIED_S + _SETTLED_S} ELSE coalesce(total_ms, 0) / 1000 END",
+)

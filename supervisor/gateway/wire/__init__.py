@@ -16,16 +16,11 @@ errors      our own answers, in each API's shape
 """
 
 from supervisor.gateway.wire import tiers
-from supervisor.gateway.wire.addresses import recognise, target, upgrade_refused
-from supervisor.gateway.wire.answer import Answer
-from supervisor.gateway.wire.asked import Asked, BadRequest, Endpoint, Recognised
-from supervisor.gateway.wire.batches import BatchAsked, BatchResult, read_batch, read_result
-from supervisor.gateway.wire.encodings import BadEncoding, Decoder, decoder
-from supervisor.gateway.wire.errors import error
-from supervisor.gateway.wire.headers import CLIENT_AUTH_HEADERS, HOP_BY_HOP, auth_headers, observed
-from supervisor.gateway.wire.reading import read, sent_body
+from supervisor.gateway.wire.answers import Answer, BadEncoding, BatchAsked, BatchResult, Decoder, decoder, read_batch, read_result
+from supervisor.gateway.wire.headers import CLIENT_AUTH_HEADERS, HOP_BY_HOP, auth_headers, error, observed
+from supervisor.gateway.wire.masking import KeyFilter, passable, reason
 from supervisor.gateway.wire.refusals import failure, refusal
-from supervisor.gateway.wire.scrub import KeyFilter, passable, reason
+from supervisor.gateway.wire.requests import Asked, BadRequest, Endpoint, Recognised, read, recognise, sent_body, target, upgrade_refused
 
 __all__ = [
     "CLIENT_AUTH_HEADERS",

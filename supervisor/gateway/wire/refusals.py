@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from supervisor.core.gateway.types import Api, Level, Observed, Refusal, Window
+from supervisor.gateway.admission.types import Api, Level, Observed, Refusal, Window
 from supervisor.gateway.wire.headers import MAX_RESET_S, MAX_RETRY_AFTER_S, UNKNOWN_RESET_S, date_of, duration_s, number, observed
 
 _SPEND_CODES = frozenset(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from supervisor.core.gateway.types import Api
+from supervisor.gateway.admission.types import Api
 
 _FACTORS: Mapping[Api, Mapping[str, Mapping[str, float]]] = {
     Api.ANTHROPIC: {

@@ -11,9 +11,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from agents.analysts.parsing import Module, parse
-from supervisor.core.analysis import analyst_json
-from supervisor.core.analysis.types import Facts, Finding
+from nightcrew.plugins.analyze import scores
+from nightcrew.plugins.analyze.findings import Facts, Finding
+from nightcrew.plugins.analyze.sources import Module, parse
 from tests.support import git, wait_until
 
 
@@ -40,7 +40,7 @@ def environment(perspective: str, extra: Mapping[str, str]) -> dict[str, str]:
 def run(path: Path, perspective: str, **extra: str) -> subprocess.CompletedProcess[bytes]:
     """One analyst in the checkout `path`."""
     return subprocess.run(
-        [sys.executable, "-I", "-m", "agents.analysts"],
+        [sys.executable, "-I", "-m", "nightcrew.plugins.analyze"],
         cwd=path,
         env=environment(perspective, extra),
         stdin=subprocess.DEVNULL,
@@ -56,7 +56,7 @@ def look(path: Path, perspective: str, **extra: str) -> Facts:
     assert done.returncode == 0, done.stderr.decode(errors="replace")
     assert done.stdout.count(b"\n") == 1
     assert done.stdout.endswith(b"\n")
-    return analyst_json.read(json.loads(done.stdout))
+    return scores.read(json.loads(done.stdout))
 
 
 def assert_gone(pid: int) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.analysts.sources import find
+from nightcrew.plugins.analyze.sources import find
 from tests.agents.analysts.kit import brief, checkout, look, run, write
 from tests.support import git
 
@@ -164,7 +164,7 @@ def test_nothing_of_the_checkout_is_imported_or_obeyed(tmp_path: Path, perspecti
         tmp_path / "r",
         {
             **files,
-            "agents/analysts/__main__.py": trap,
+            "nightcrew/plugins/analyze/__main__.py": trap,
             "cookie.py": f"# coding: evil\n{trap}",
             "flaw.py": CALL,
             ".bandit": settings,

@@ -6,9 +6,9 @@ import ast
 
 import pytest
 
-from agents.analysts import complexity, docstrings, structure, tests
-from agents.analysts.definitions import definitions
-from supervisor.core.analysis.types import Severity
+from nightcrew.plugins.analyze import analyst
+from nightcrew.plugins.analyze.analyst import definitions
+from nightcrew.plugins.analyze.findings import Severity
 from tests.agents.analysts.kit import module
 
 NESTED = """
@@ -78,7 +78,7 @@ def _branches(count: int) -> str:
     [(5, 0, None), (6, 1, None), (10, 1, None), (11, 1, "low"), (20, 1, "low"), (21, 1, "medium"), (40, 1, "medium"), (41, 1, "high")],
 )
 def test_the_thresholds_of_complexity(complexity_: int, over: int, severity: str | None) -> None:
-    seen = complexity.look(module(_branches(complexity_ - 1)))
+    seen = analyst.look_complexity(module(_branches(complexity_ - 1)))
     assert seen.counts == {"functions": 1, "over": over, "worst": complexity_}
     assert [str(item.severity) for item in seen.findings] == ([severity] if severity else [])
 
@@ -86,19 +86,19 @@ def test_the_thresholds_of_complexity(complexity_: int, over: int, severity: str
 def test_complexity_counts_each_function_for_itself() -> None:
     text = "def outer(a):\n    if a: pass\n    def inner(b):\n" + "        if b: pass\n" * 6
     text += "    class Local:\n        def method(self, c):\n" + "            if c: pass\n" * 12
-    seen = complexity.look(module(text))
+    seen = analyst.look_complexity(module(text))
     assert seen.counts == {"functions": 3, "over": 2, "worst": 13}
     assert [(item.message, item.weight) for item in seen.findings] == [("`outer.Local.method` has cyclomatic complexity 13", 13)]
 
 
 def test_asserts_of_a_test_are_no_branches() -> None:
     text = "def test():\n" + "    assert x\n" * 8
-    assert complexity.look(module(text)).counts["over"] == 1
-    assert complexity.look(module(text, "test_a.py", is_test=True)).counts["over"] == 0
+    assert analyst.look_complexity(module(text)).counts["over"] == 1
+    assert analyst.look_complexity(module(text, "test_a.py", is_test=True)).counts["over"] == 0
 
 
 def test_no_function_no_complexity() -> None:
-    assert complexity.look(module("x = 1\n")).counts == {"functions": 0, "over": 0, "worst": 0}
+    assert analyst.look_complexity(module("x = 1\n")).counts == {"functions": 0, "over": 0, "worst": 0}
 
 
 PUBLIC = '''"""Module."""
@@ -125,7 +125,7 @@ async def later():
 
 
 def test_public_objects_are_those_that_promise_something() -> None:
-    seen = docstrings.look(module(PUBLIC))
+    seen = analyst.look_docstrings(module(PUBLIC))
     assert seen.counts == {"objects": 6, "documented": 3}
     assert seen.findings[0].message == "no docstring for 3 of 6 public objects: `Open.method`, `Open.empty`, `later`"
     assert seen.findings[0].line == 6
@@ -133,21 +133,21 @@ def test_public_objects_are_those_that_promise_something() -> None:
 
 @pytest.mark.parametrize("file", ["_private.py", "a/_private/b.py", "_a/__init__.py"])
 def test_a_private_module_promises_nothing(file: str) -> None:
-    assert docstrings.look(module("def f(): pass\n", file)).counts == {"objects": 0, "documented": 0}
+    assert analyst.look_docstrings(module("def f(): pass\n", file)).counts == {"objects": 0, "documented": 0}
 
 
 @pytest.mark.parametrize(("text", "objects"), [("", 0), ("# only a comment\n", 0), ("x = 1\n", 1)])
 def test_a_module_without_code_needs_no_docstring(text: str, objects: int) -> None:
-    assert docstrings.look(module(text, "a/__init__.py")).counts["objects"] == objects
+    assert analyst.look_docstrings(module(text, "a/__init__.py")).counts["objects"] == objects
 
 
 def test_test_files_are_not_asked_for_docstrings() -> None:
-    assert docstrings.look(module(PUBLIC, is_test=True)).counts == {"objects": 0, "documented": 0}
+    assert analyst.look_docstrings(module(PUBLIC, is_test=True)).counts == {"objects": 0, "documented": 0}
 
 
 @pytest.mark.parametrize(("functions", "severity"), [(8, Severity.LOW), (9, Severity.MEDIUM)])
 def test_a_large_file_without_any_docstring_is_worse(functions: int, severity: Severity) -> None:
-    (finding,) = docstrings.look(module("".join(f"def f{index}(): pass\n" for index in range(functions)))).findings
+    (finding,) = analyst.look_docstrings(module("".join(f"def f{index}(): pass\n" for index in range(functions)))).findings
     assert finding.severity is severity
     assert finding.message.endswith("public objects: the module, `f0`, `f1`, …")
 
@@ -155,8 +155,8 @@ def test_a_large_file_without_any_docstring_is_worse(functions: int, severity: S
 def test_test_functions_are_those_that_would_be_collected() -> None:
     text = "def test_a():\n    def test_inner(): pass\ndef helper(): pass\n"
     text += "class TestB:\n    def testC(self): pass\n    def other(self): pass\n"
-    assert tests.look(module(text, "test_a.py", is_test=True)).counts == {"test_files": 1, "test_functions": 2}
-    assert tests.look(module(text)).counts == {"test_files": 0, "test_functions": 0}
+    assert analyst.look_tests(module(text, "test_a.py", is_test=True)).counts == {"test_files": 1, "test_functions": 2}
+    assert analyst.look_tests(module(text)).counts == {"test_files": 0, "test_functions": 0}
 
 
 @pytest.mark.parametrize(
@@ -173,27 +173,27 @@ def test_test_functions_are_those_that_would_be_collected() -> None:
     ],
 )
 def test_a_test_file_without_tests_is_told(file: str, text: str, found: int) -> None:
-    assert len(tests.look(module(text, file, is_test=True)).findings) == found
+    assert len(analyst.look_tests(module(text, file, is_test=True)).findings) == found
 
 
 @pytest.mark.parametrize(("lines", "severity"), [(100, None), (101, "low"), (300, "low"), (301, "medium")])
 def test_long_functions(lines: int, severity: str | None) -> None:
-    seen = structure.look(module("@mark\ndef f():\n" + "    x = 1\n" * (lines - 1)))
+    seen = analyst.look_structure(module("@mark\ndef f():\n" + "    x = 1\n" * (lines - 1)))
     found = [(str(item.severity), item.code, item.line, item.weight) for item in seen.findings]
     assert found == ([(severity, "long-function", 2, lines)] if severity else [])
 
 
 @pytest.mark.parametrize(("lines", "severity"), [(1000, None), (1001, "low"), (3000, "low"), (3001, "medium")])
 def test_long_files(lines: int, severity: str | None) -> None:
-    seen = structure.look(module("\n" * lines, is_test=True))
+    seen = analyst.look_structure(module("\n" * lines, is_test=True))
     assert [(str(item.severity), item.code) for item in seen.findings] == ([(severity, "long-file")] if severity else [])
 
 
 def test_classes_with_many_methods() -> None:
     methods = "".join(f"    def m{index}(self): pass\n" for index in range(40))
     again = "    @m0.setter\n    def m0(self, new): pass\n"
-    assert not structure.look(module("class A:\n" + methods + again)).findings
-    (finding,) = structure.look(module("class A:\n" + methods + "    def one_more(self): pass\n")).findings
+    assert not analyst.look_structure(module("class A:\n" + methods + again)).findings
+    (finding,) = analyst.look_structure(module("class A:\n" + methods + "    def one_more(self): pass\n")).findings
     assert (finding.code, finding.message, finding.weight) == ("many-methods", "`A` has 41 methods", 41)
 
 
@@ -201,6 +201,6 @@ def test_tests_may_be_long_lists() -> None:
     text = (
         "class TestA:\n" + "".join(f"    def test_{index}(self): pass\n" for index in range(60)) + "def test():\n" + "    assert x\n" * 400
     )
-    seen = structure.look(module(text, is_test=True))
+    seen = analyst.look_structure(module(text, is_test=True))
     assert not seen.findings
     assert seen.counts == {"functions": 61, "classes": 1}

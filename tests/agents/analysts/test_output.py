@@ -14,21 +14,21 @@ from typing import Any
 
 import pytest
 
-from agents.analysts import commands
-from agents.analysts.progress import Progress
+from nightcrew.plugins.analyze import sources
+from nightcrew.plugins.analyze.analyst import Progress
 from tests.agents.analysts.kit import assert_gone, checkout, environment, run
 from tests.support import wait_until
 
 NOISY = """
 import os, subprocess, sys
-from agents.analysts import output
-kept = output.claim()
+from agents import stdout
+kept = stdout.claim()
 print("from python", flush=True)
 os.write(1, b"from a library\\n")
 subprocess.run(["echo", "from a child"])
 subprocess.run([sys.executable, "-c", f"import os\\ntry: os.write({kept}, b'inherited')\\nexcept OSError: pass"], close_fds=False)
 print("left in the buffer")
-output.put(kept, "x" * 200_000)
+stdout.put(kept, "x" * 200_000)
 print("too late")
 """
 
@@ -42,18 +42,18 @@ def test_whatever_prints_prints_on_stderr() -> None:
 
 NOISY_LOOK = """
 import os, runpy
-from agents.analysts import survey
-from supervisor.core.analysis.types import Perspective
+from nightcrew.plugins.analyze import analyst
+from nightcrew.plugins.analyze.findings import Perspective
 
-look = survey.LOOKS[Perspective.TESTS]
+look = analyst.LOOKS[Perspective.TESTS]
 
 def noisy(module):
     print("from python", flush=True)
     os.write(1, b"from a library\\n")
     return look(module)
 
-survey.LOOKS[Perspective.TESTS] = noisy
-runpy.run_module("agents.analysts", run_name="__main__", alter_sys=True)
+analyst.LOOKS[Perspective.TESTS] = noisy
+runpy.run_module("nightcrew.plugins.analyze", run_name="__main__", alter_sys=True)
 """
 
 
@@ -120,7 +120,7 @@ def test_one_that_is_stopped_leaves_no_child(tmp_path: Path, number: signal.Sign
     git.write_text(f"#!/bin/sh\necho $$ > {pid}.new\nmv {pid}.new {pid}\nexec sleep 1000\n")
     git.chmod(0o755)
     environ = environment("structure", {"PATH": f"{tmp_path}:{os.environ['PATH']}"})
-    argv = [sys.executable, "-I", "-m", "agents.analysts"]
+    argv = [sys.executable, "-I", "-m", "nightcrew.plugins.analyze"]
     process = subprocess.Popen(argv, cwd=tmp_path, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     wait_until(pid.exists, "its child to run")
     process.send_signal(number)
@@ -135,13 +135,13 @@ def test_a_signal_amid_the_start_of_a_child_ends_both(monkeypatch: pytest.Monkey
 
     def interrupted(*args: Any, **kwargs: Any) -> subprocess.Popen[bytes]:
         children.append(start(*args, **kwargs))
-        commands.stop(signal.SIGTERM)
+        sources.stop(signal.SIGTERM)
         return children[0]
 
-    monkeypatch.setattr(commands._Stop, "number", 0)
+    monkeypatch.setattr(sources._Stop, "number", 0)
     monkeypatch.setattr(subprocess, "Popen", interrupted)
     with pytest.raises(SystemExit) as stopped:
-        commands.run(commands.Command("sleep", ("sleep", "1000"), 60), tmp_path)
+        sources.run(sources.Command("sleep", ("sleep", "1000"), 60), tmp_path)
     assert stopped.value.code == 128 + signal.SIGTERM and children[0].returncode == -signal.SIGKILL
 
 
@@ -149,7 +149,7 @@ def test_a_line_that_nobody_reads_is_no_success(tmp_path: Path) -> None:
     path = checkout(tmp_path / "r", {"a.py": "x = 1\n"})
     reader, writer = os.pipe()
     os.close(reader)
-    argv = [sys.executable, "-I", "-m", "agents.analysts"]
+    argv = [sys.executable, "-I", "-m", "nightcrew.plugins.analyze"]
     done = subprocess.run(argv, cwd=path, env=environment("tests", {}), stdout=writer, stderr=subprocess.PIPE, timeout=60, check=False)
     os.close(writer)
     assert done.returncode != 0

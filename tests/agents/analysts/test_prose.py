@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from agents.analysts import prose
-from supervisor.core.analysis import lead
+from nightcrew.plugins.analyze import lead, results
 from tests.provider import Provider, said, simulated
 
-SUMMARY = lead.summary([], None)
+SUMMARY = results.summary([], None)
 
 
 @pytest.fixture
@@ -25,7 +24,7 @@ def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[Provider]:
 
 def test_the_model_gets_the_facts_and_its_text_comes_back(provider: Provider) -> None:
     provider.answer = (200, said("First.\n\n", "Second."))
-    assert prose.compose(SUMMARY, "claude-test") == "First.\n\nSecond."
+    assert lead.compose(SUMMARY, "claude-test") == "First.\n\nSecond."
     ((path, headers, body),) = provider.asked
     assert (path, body["model"]) == ("/v1/messages", "claude-test")
     assert "sk-test" in headers.get("x-api-key", "") + headers.get("authorization", ""), "the SDK chooses the header"
@@ -47,18 +46,18 @@ def test_the_model_gets_the_facts_and_its_text_comes_back(provider: Provider) ->
 )
 def test_whatever_goes_wrong_is_one_short_line(provider: Provider, answer: tuple[int, Any], why: str) -> None:
     provider.answer = answer
-    with pytest.raises(prose.ProseError) as caught:
-        prose.compose(SUMMARY, "claude-test")
+    with pytest.raises(lead.ProseError) as caught:
+        lead.compose(SUMMARY, "claude-test")
     assert why in str(caught.value) and str(caught.value).isprintable() and len(str(caught.value)) <= 200
     assert len(provider.asked) == 1, "one try: it is not worth a second"
 
 
 def test_nobody_answers(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_BASE_URL", "http://127.0.0.1:9")
-    with pytest.raises(prose.ProseError, match="APIConnectionError"):
-        prose.compose(SUMMARY, "claude-test")
+    with pytest.raises(lead.ProseError, match="APIConnectionError"):
+        lead.compose(SUMMARY, "claude-test")
 
 
 def test_a_text_without_end_is_cut(provider: Provider) -> None:
     provider.answer = (200, said("x" * 100_000))
-    assert len(prose.compose(SUMMARY, "claude-test")) == prose.MAX_CHARS
+    assert len(lead.compose(SUMMARY, "claude-test")) == lead.MAX_CHARS

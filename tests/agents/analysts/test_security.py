@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from agents.analysts import security
-from agents.analysts.security import CHUNK_BYTES, CHUNK_FILES, Bandit, chunks
-from agents.analysts.sources import Source
-from supervisor.core.errors import ToolFailed, ToolMissing
+from nightcrew.plugins.analyze import analyst
+from nightcrew.plugins.analyze.analyst import CHUNK_BYTES, CHUNK_FILES, Bandit, chunks
+from nightcrew.plugins.analyze.sources import Source
+from supervisor.kernel.errors import ToolFailed, ToolMissing
 from tests.agents.analysts.kit import assert_gone, checkout
 
 
@@ -40,7 +40,7 @@ open({str(path / "pids")!r}, "w").write(f"{{os.getpid()}} {{child.pid}}")
 time.sleep(1000)
 """
     with pytest.raises(ToolFailed, match=r"^bandit was stopped: no answer in 4 s$"):
-        security.survey(_stub(path, script, 4), SOURCES, _ignore)
+        analyst.survey_security(_stub(path, script, 4), SOURCES, _ignore)
     for pid in (path / "pids").read_text().split():
         assert_gone(int(pid))
 
@@ -59,18 +59,18 @@ time.sleep(1000)
 )
 def test_one_that_fails_is_told_with_its_reason(path: Path, script: str, why: str) -> None:
     with pytest.raises(ToolFailed, match=why):
-        security.survey(_stub(path, script), SOURCES, _ignore)
+        analyst.survey_security(_stub(path, script), SOURCES, _ignore)
 
 
 def test_one_that_is_not_there(path: Path) -> None:
     with pytest.raises(ToolMissing, match=r"^bandit cannot be started"):
-        security.survey(Bandit(path, 60, (str(path / "nothing"),)), SOURCES, _ignore)
+        analyst.survey_security(Bandit(path, 60, (str(path / "nothing"),)), SOURCES, _ignore)
 
 
 def test_words_on_stderr_are_no_failure(path: Path) -> None:
     answer = json.dumps({"results": [], "errors": []})
     script = f"import sys; sys.stderr.write('warning ' * 100000); print({answer!r})"
-    (seen,) = security.survey(_stub(path, script), SOURCES, _ignore)
+    (seen,) = analyst.survey_security(_stub(path, script), SOURCES, _ignore)
     assert (seen.files, seen.lines, seen.counts) == (1, 1, {"issues": 0, "ignored": 0})
 
 
@@ -79,7 +79,7 @@ def test_progress_is_told_after_each_chunk(tmp_path: Path) -> None:
     path = checkout(tmp_path / "r", dict.fromkeys(names, "x = 1\n"))
     script = "import json; print(json.dumps({'results': [], 'errors': []}))"
     told: list[int] = []
-    security.survey(_stub(path, script), [Source(os.fsencode(name), 6) for name in names], told.append)
+    analyst.survey_security(_stub(path, script), [Source(os.fsencode(name), 6) for name in names], told.append)
     assert told == [CHUNK_FILES, CHUNK_FILES + 1]
 
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.analysts.parameters import Excluded, read
-from agents.analysts.sources import Source, lines, shard, tracked
-from supervisor.core.analysis.types import Perspective, Shard
-from supervisor.core.errors import UsageError
+from nightcrew.plugins.analyze.analyst import Excluded, read_parameters
+from nightcrew.plugins.analyze.findings import Perspective, Shard
+from nightcrew.plugins.analyze.sources import Source, lines, shard, tracked
+from supervisor.kernel.errors import UsageError
 
 OID = b"e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
 
@@ -103,9 +103,9 @@ def test_excluding(patterns: list[str], path: str, *, out: bool) -> None:
 
 
 def test_the_environment_is_read_with_its_defaults() -> None:
-    job = read({"ANALYST": "tests"})
+    job = read_parameters({"ANALYST": "tests"})
     assert (job.perspective, job.shard, job.timeout_s, job.excluded("a.py")) == (Perspective.TESTS, Shard(1, 1), 300, False)
-    job = read({"ANALYST": "security", "ANALYST_SHARD": "2/3", "ANALYST_TIMEOUT": "0.5", "ANALYST_EXCLUDE": "a.py\nb"})
+    job = read_parameters({"ANALYST": "security", "ANALYST_SHARD": "2/3", "ANALYST_TIMEOUT": "0.5", "ANALYST_EXCLUDE": "a.py\nb"})
     assert (job.shard, job.timeout_s, job.excluded("b/c.py"), job.excluded("c.py")) == (Shard(2, 3), 0.5, True, False)
 
 
@@ -117,7 +117,7 @@ def test_the_environment_is_read_with_its_defaults() -> None:
 )
 def test_a_bad_environment_is_refused_by_name(name: str, text: str) -> None:
     with pytest.raises(UsageError, match=rf"^{name} is off"):
-        read({"ANALYST": "tests", name: text})
+        read_parameters({"ANALYST": "tests", name: text})
 
 
 def test_names_that_are_not_utf8_are_shown_as_escapes(tmp_path: Path) -> None:

@@ -19,9 +19,9 @@ from tests.support import GIT_IDENTITY
 KEY = "token-of-a"
 _FORK = """
 import json, os, sys
-import agents.builtin.preload
+import nightcrew.plugins.builtin.preload
 from agents.runner import warm
-from agents.runner.python_program import recognise
+from agents.runner.warm import recognise
 import gc
 gc.freeze()
 for line in sys.stdin:
@@ -35,7 +35,7 @@ for line in sys.stdin:
             os.dup2(os.open(path, mode | (os.O_CREAT if mode else 0), 0o600), handle)
         os.chdir(order["cwd"])
         environment = {os.fsencode(k): os.fsencode(v) for k, v in order["env"].items()}
-        argv = [os.fsencode(word) for word in (sys.executable, "-I", "-m", "agents.builtin", *order["words"])]
+        argv = [os.fsencode(word) for word in (sys.executable, "-I", "-m", "nightcrew.plugins.builtin", *order["words"])]
         warm.run(recognise(argv, environment), argv, environment)
     print(pid, flush=True)
     print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from agents.builtin.budget import Budget, Spent, reached
-from agents.builtin.conversation import Conversation
+from nightcrew.plugins.builtin.conversation import Budget, Conversation, Spent, reached
 
 WINDOW = 10_000
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.builtin.records import read_back
+from agents.printing import read_back
 from supervisor.host import procfs
 from tests.agents.builtin.kit import Bench
 from tests.support import wait_until
@@ -93,7 +93,7 @@ def test_a_signal_amid_the_answer_counts_what_came(bench: Bench) -> None:
 def test_a_cold_start_that_is_stopped_ends_with_a_result(repo: Path, tmp_path: Path) -> None:
     """Amid its imports, which take a second or more."""
     env = {"PATH": os.environ["PATH"], "NIGHTCREW_OUT": str(tmp_path)}
-    argv = [sys.executable, "-I", "-m", "agents.builtin"]
+    argv = [sys.executable, "-I", "-m", "nightcrew.plugins.builtin"]
     with subprocess.Popen(argv, cwd=repo, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
         wait_until((tmp_path / "transcript.jsonl").exists, "it to begin")
         process.terminate()

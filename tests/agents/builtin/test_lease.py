@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from agents.builtin.tools import files
-from agents.builtin.tools.given import Given, Place, ToolError
+from nightcrew.plugins.builtin import tools
+from nightcrew.plugins.builtin.tools import Given, Place, ToolError
 
 
 class Supervisor:
@@ -53,22 +53,22 @@ def supervisor(monkeypatch: pytest.MonkeyPatch) -> Iterator[Supervisor]:
 def test_a_write_is_denied_told_or_goes_through(supervisor: Supervisor, tmp_path: Path) -> None:
     place, file = Place(tmp_path), tmp_path / "x.py"
     write, edit = Given({"path": "x.py", "content": "one\n"}), Given({"path": "x.py", "old": "one", "new": "two"})
-    assert files.write(write, place) == "made x.py, 1 lines"
+    assert tools.write(write, place) == "made x.py, 1 lines"
     (asked,) = supervisor.asked
     assert (asked["verb"], asked["token"], asked["args"]) == ("lease", "nct_x", {"op": "check", "path": str(file)})
     supervisor.answer = {"decision": "deny", "why": "x.py belongs to r/a"}
-    for tool, given in ((files.write, write), (files.edit, edit)):
+    for tool, given in ((tools.write, write), (tools.edit, edit)):
         with pytest.raises(ToolError, match=r"x\.py belongs to r/a"):
             tool(given, place)
     assert file.read_text() == "one\n"
     supervisor.answer = {"decision": "warn", "why": "x.py belongs to r/a"}
-    assert files.edit(edit, place) == "changed x.py at line 1\n[x.py belongs to r/a]"
+    assert tools.edit(edit, place) == "changed x.py at line 1\n[x.py belongs to r/a]"
     assert file.read_text() == "two\n"
 
 
 def test_without_an_answer_it_goes_through(supervisor: Supervisor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = Place(tmp_path)
     supervisor.answer = None
-    assert files.write(Given({"path": "x", "content": "1"}), place).startswith("made")
+    assert tools.write(Given({"path": "x", "content": "1"}), place).startswith("made")
     monkeypatch.setenv("NIGHTCREW_AGENTS_SOCKET", str(tmp_path / "nobody"))
-    assert files.write(Given({"path": "y", "content": "1"}), place).startswith("made")
+    assert tools.write(Given({"path": "y", "content": "1"}), place).startswith("made")

@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from agents.agent_client import client
-from agents.builtin.tools import groups
-from agents.builtin.tools.given import Given, ToolError
-from agents.builtin.tools.memory import memory
-from memory.layout import Layout
-from memory.store import Author, Store
-from supervisor.core.errors import NightcrewError
+from memory.files import Layout
+from memory.store import Store
+from memory.versions import Author
+from nightcrew.plugins.builtin.tools import Given, ToolError, groups, memory
+from supervisor.kernel.errors import NightcrewError
 
 TASK = "1123-k3f9/fix"
 

@@ -10,9 +10,7 @@ from typing import Any
 
 import pytest
 
-from agents.builtin.tools import Result, Tools, groups
-from agents.builtin.tools.given import Place, shortened
-from agents.builtin.tools.shell import Output
+from nightcrew.plugins.builtin.tools import Output, Place, Result, Tools, groups, shortened
 
 
 @pytest.fixture

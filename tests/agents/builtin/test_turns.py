@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agents import protocols
-from agents.builtin.records import read_back
+from agents.printing import read_back
 from tests.agents.builtin.kit import KEY, Bench, Ran
 from tests.support import git, make_repository
 

@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 
 from agents.kinds import kinds
-from supervisor.core.gateway.settings import Limits
-from supervisor.core.sandbox import Tier
+from supervisor.gateway.admission.types import Limits
 from supervisor.host import files
-from supervisor.host.sandbox import agent_homes, probing
+from supervisor.sandbox import executors, homes
+from supervisor.sandbox.policy import Tier
 from tests.daemon.test_sending import Agent
 from tests.gateway.clients.kit import CLIENTS, ClaudeCode, Codex
 from tests.gateway.kit import upstream
@@ -31,7 +31,7 @@ from tests.support import House, git, wait_until
 CLAUDE = CLIENTS / "node_modules" / ".bin" / "claude"
 pytestmark = [
     pytest.mark.skipif(not CLAUDE.exists(), reason="make clients installs it"),
-    pytest.mark.skipif(Tier.FILES not in probing.known().tiers, reason="this host has no sandbox"),
+    pytest.mark.skipif(Tier.FILES not in executors.known().tiers, reason="this host has no sandbox"),
 ]
 WAITS = "until test -e {name}; do sleep 0.1; done"
 NESTED = f"claude -p nested --model {ClaudeCode.model} --settings hooks.json > nested.log 2>&1; {WAITS.format(name='go')}"
@@ -116,7 +116,7 @@ class Session:
 
     def prompts(self) -> list[str]:
         """What it took as prompts, by its own transcript."""
-        own = self.house.home.attempt(self.house.task("agent").id, 1) / agent_homes.HOMES / str(self.home)[1:]
+        own = self.house.home.attempt(self.house.task("agent").id, 1) / homes.HOMES / str(self.home)[1:]
         read = [json.loads(line) for file in own.glob(".claude/projects/*/*.jsonl") for line in file.read_text().splitlines()]
         said = [line["message"]["content"] for line in read if line["type"] == "user" and line.get("entrypoint") != "sdk-cli"]
         return [one for one in said if isinstance(one, str)]

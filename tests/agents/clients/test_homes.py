@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from supervisor.core.sandbox import Tier
-from supervisor.host.sandbox.executors import Executor
+from supervisor.sandbox.executors import Executor
+from supervisor.sandbox.policy import Tier
 from tests.gateway.clients.kit import CLIENTS
 from tests.gateway.simulator import Simulator
 from tests.host.sandbox.kit import House, house, need

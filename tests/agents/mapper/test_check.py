@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.mapper.check import ASKED, faults
+from supervisor.features.map.worker.check import ASKED, faults
 
 SCHEMA = {"type": "integer"}
 
@@ -35,5 +35,7 @@ def test_what_is_wrong_is_said(tmp_path: Path, names: list[str], text: str | Non
 def test_as_a_program(tmp_path: Path) -> None:
     (tmp_path / "answer.json").mkdir()
     env = {"NIGHTCREW_OUT": str(tmp_path), ASKED: json.dumps({"schema": SCHEMA, "items": ["a"]})}
-    done = subprocess.run([sys.executable, "-m", "agents.mapper.check"], env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "supervisor.features.map.worker.check"], env=env, capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stdout) == (1, f"the answer in {tmp_path}/answer.json cannot be read: Is a directory\n")

@@ -11,15 +11,14 @@ from typing import Any
 
 import pytest
 
-from agents.builtin import api
-from agents.mapper import economy
-from agents.mapper.economy import MISSES_MAX, Batches, Plan, Rounds
-from agents.mapper.executors import Item, Result
-from agents.mapper.prompt import Prompt
-from agents.mapper.prompting import settings
-from supervisor.core.errors import NeedsHuman
-from supervisor.core.map_prompt import PromptTerms
+from nightcrew.plugins.builtin import api
+from supervisor.features.map.prompts import PromptTerms
+from supervisor.features.map.worker import economy
+from supervisor.features.map.worker.economy import MISSES_MAX, Batches, Plan, Rounds
+from supervisor.features.map.worker.prompt import Prompt, settings
+from supervisor.features.map.worker.worker import Item, Result
 from supervisor.host.paths import Home
+from supervisor.kernel.errors import NeedsHuman
 from tests.gateway.kit import KEY, Gate, gateway, settled, upstream
 from tests.gateway.simulator import Fault, Running, SimSettings, running
 

@@ -9,10 +9,8 @@ from typing import Any
 
 import pytest
 
-from agents.mapper.edits import Edits
-from agents.mapper.executors import Item, Result, done, failed
-from agents.mapper.worktree import Worktree
-from supervisor.core.errors import ToolFailed
+from supervisor.features.map.worker.worker import Edits, Item, Result, Worktree, done, failed
+from supervisor.kernel.errors import ToolFailed
 
 
 def sh(where: Path, *argv: str) -> str:

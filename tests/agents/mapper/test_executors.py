@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from agents.mapper import call, command, executors
-from agents.mapper.executors import Executor, Item, Result
-from supervisor.core.errors import UsageError
+from supervisor.features.map.worker import command, worker
+from supervisor.features.map.worker.worker import Executor, Item, Result
 from supervisor.host import processes
+from supervisor.kernel.errors import UsageError
 from tests.support import wait_until
 
 
@@ -27,7 +27,7 @@ def run(executor: Executor, text: str = "x", index: int = 0) -> Result:
 
 
 def commanded(*argv: str, form: str = "line", timeout_s: float = 60.0) -> Executor:
-    return executors.make({"executor": "command", "argv": argv, "form": form, "timeout_s": timeout_s}, os.environ)
+    return worker.make({"executor": "command", "argv": argv, "form": form, "timeout_s": timeout_s}, os.environ)
 
 
 def shell(script: str, timeout_s: float = 60.0) -> Executor:
@@ -171,7 +171,7 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def called(name: str, form: str = "line", timeout_s: float = 60.0) -> Executor:
-    return executors.make({"executor": "call", "call": f"tools_of_test:{name}", "form": form, "timeout_s": timeout_s}, {})
+    return worker.make({"executor": "call", "call": f"tools_of_test:{name}", "form": form, "timeout_s": timeout_s}, {})
 
 
 @pytest.mark.parametrize(
@@ -222,11 +222,11 @@ def test_what_went_into_a_session_of_its_own_is_gone_before_the_next_item(tools:
 
 WORKER = """
 import json, os, subprocess, sys
-from agents.mapper import executors, leftovers
+from supervisor.features.map.worker import worker
 before = subprocess.Popen(["sleep", "600"])
-leftovers.watch()
-work = executors.make(json.loads(sys.argv[1]), os.environ)
-result = work.run(executors.Item(0, "x"), lambda: None)
+worker.watch()
+work = worker.make(json.loads(sys.argv[1]), os.environ)
+result = work.run(worker.Item(0, "x"), lambda: None)
 pid = open("pid").read().strip()
 print(result.ok, os.path.exists(f"/proc/{pid}"), before.poll())
 before.kill()
@@ -250,19 +250,19 @@ def test_a_function_that_is_none(tools: None, name: str) -> None:
 
 def test_a_module_that_is_not_there_or_fails(tools: None) -> None:
     with pytest.raises(UsageError, match="cannot import"):
-        executors.make({"executor": "call", "call": "no.such:thing"}, {})
+        worker.make({"executor": "call", "call": "no.such:thing"}, {})
     Path("ends_at_import.py").write_text("raise SystemExit('no licence')")
     with pytest.raises(UsageError, match=r"cannot import.*SystemExit: no licence"):
-        executors.make({"executor": "call", "call": "ends_at_import:thing"}, {})
+        worker.make({"executor": "call", "call": "ends_at_import:thing"}, {})
 
 
 def test_an_executor_that_is_not_known() -> None:
     with pytest.raises(UsageError):
-        executors.make({"executor": "none"}, {})
+        worker.make({"executor": "none"}, {})
 
 
 def test_a_beat_is_called_while_an_item_takes_long(tools: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (command, call):
+    for module in (command, command):
         monkeypatch.setattr(module, "LOOK_S", 0.05)
     for executor in (shell("sleep 600", timeout_s=0.3), called("hang", timeout_s=0.3)):
         beats: list[int] = []

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from agents.mapper.prompting import CONTENT_MAX, Answered, Prompter, Unfit, api, content
-from supervisor.config.answer_schema import SCHEMA_MAX, AnswerSchema, load
-from supervisor.core.errors import ConfigError, NeedsHuman, UsageError
-from supervisor.core.gateway.settings import Limits
-from supervisor.core.map_prompt import PromptTerms
+from supervisor.features.map.answer_schema import SCHEMA_MAX, AnswerSchema, load
+from supervisor.features.map.prompts import PromptTerms
+from supervisor.features.map.worker.prompt import CONTENT_MAX, Answered, Prompter, Unfit, api, content
+from supervisor.gateway.admission.types import Limits
+from supervisor.kernel.errors import ConfigError, NeedsHuman, UsageError
 from tests.gateway.simulator import Fault, Running, SimSettings, running
 
 SCHEMA: dict[str, Any] = {

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from agents.mapper.worktree import Worktree
-from supervisor.core.errors import NightcrewError, Refused
+from supervisor.features.map.worker.worker import Worktree
+from supervisor.kernel.errors import NightcrewError, Refused
 from tests.support import git, make_repository
 
 

@@ -15,8 +15,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
-from supervisor.core import identity, records
-from supervisor.core.records import Exit, LaunchSpec, Started
+from supervisor.kernel import names, records
+from supervisor.kernel.records import Exit, LaunchSpec, Started
 from tests.support import wait_until
 
 T = TypeVar("T")
@@ -156,9 +156,9 @@ class Lab:
             tag=tag,
             argv=argv,
             cwd=str(self.folder),
-            env=(("PATH", os.environ["PATH"]), (identity.TAG_VARIABLE, tag)),
+            env=(("PATH", os.environ["PATH"]), (names.TAG_VARIABLE, tag)),
             grace_s=10.0,
-            mark=identity.mark(tag),
+            mark=names.mark(tag),
         )
         made = Attempt(self.folder / f"attempt-{len(self.attempts)}", dataclasses.replace(spec, **changes))  # type: ignore[arg-type]
         self.attempts.append(made)

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from agents.runner.output import TAIL
-from supervisor.core import identity
+from agents.runner.loop import TAIL
+from supervisor.kernel import names
 from tests.agents.runner.kit import ROOT, Lab, running, seen_by_agent, until
 
 
@@ -37,7 +37,7 @@ def test_started_names_the_runner_by_its_kernel_start(lab: Lab) -> None:
     started = until(attempt.started, "started.json")
     ticks = int(Path(f"/proc/{runner.pid}/stat").read_text().rpartition(")")[2].split()[19])
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    assert started.identity == identity.Identity(runner.pid, ticks, boot)
+    assert started.identity == names.Identity(runner.pid, ticks, boot)
     assert (started.task, started.epoch) == ("run/task", 1)
     assert attempt.exit() is None
 

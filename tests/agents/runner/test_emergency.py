@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.runner.emergency import EmergencyStop
+from agents.runner.loop import EmergencyStop
 from supervisor.host import procfs
 from tests.agents.runner.kit import Attempt, Lab, until
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from supervisor.core.records import GateExit
+from supervisor.kernel.records import GateExit
 from tests.agents.runner.kit import Lab, Server, running, until
 
 

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from agents.runner import huge_pages
-from agents.runner.huge_pages import SIZE, written
+from agents.runner import forked
+from agents.runner.forked import SIZE, written
 
 MAPS = b"""\
 55d000000000-55d000400000 r--p 00000000 08:01 1000 /usr/bin/python3.11
@@ -40,13 +40,13 @@ def has_them() -> None:
     memory = ctypes.create_string_buffer(3 * SIZE)
     start = -(-ctypes.addressof(memory) // SIZE) * SIZE
     madvise = getattr(ctypes.CDLL(None, use_errno=True), "madvise", None)
-    if madvise is None or madvise(ctypes.c_void_p(start), ctypes.c_size_t(SIZE), huge_pages._MADV_COLLAPSE):
+    if madvise is None or madvise(ctypes.c_void_p(start), ctypes.c_size_t(SIZE), forked._MADV_COLLAPSE):
         pytest.skip(f"no huge page on demand here: {os.strerror(ctypes.get_errno())}")
 
 
 _PROGRAM = """
 import os
-from agents.runner import huge_pages
+from agents.runner import forked
 
 def in_huge_pages():
     with open("/proc/self/smaps_rollup") as rollup:
@@ -54,7 +54,7 @@ def in_huge_pages():
 
 before = in_huge_pages()
 kept = [bytes([number % 256]) * 300 for number in range(60_000)]
-given = huge_pages.collapse()
+given = forked.collapse()
 print(given, in_huge_pages() - before)
 if not os.fork():
     kept[7] = b"a fork's own"
@@ -72,5 +72,5 @@ def test_what_was_written_is_in_huge_pages_and_forks_have_it() -> None:
 
 
 def test_where_the_system_has_none_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(huge_pages, "slurp", lambda _: b"")  # as where there is no /proc
-    assert huge_pages.collapse() == 0
+    monkeypatch.setattr(forked, "slurp", lambda _: b"")  # as where there is no /proc
+    assert forked.collapse() == 0

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.runner.output import Log, Pane
+from agents.runner.loop import Log, Pane
 from tests import support
 from tests.agents.runner.kit import Lab, until
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.runner import loop as runner_loop
-from agents.runner.records import ExitRecord, Spec, SpecError, to_json, write_started
-from supervisor.core import identity, records
-from supervisor.core.records import LaunchSpec
+from agents.runner import loop
+from agents.runner.loop import ExitRecord, Spec, SpecError, to_json, write_started
+from supervisor.kernel import names, records
+from supervisor.kernel.records import LaunchSpec
 
 DATA = st.binary(max_size=30).map(lambda data: data.replace(b"\0", b""))
 BYTES = DATA.map(os.fsdecode)
@@ -114,8 +114,8 @@ def test_its_json_is_json(value: object) -> None:
 
 
 def test_the_tag_variable_is_the_same() -> None:
-    assert f"{identity.TAG_VARIABLE}=".encode() == runner_loop._TAG
-    assert records.FINISHED == runner_loop._FINISHED
+    assert f"{names.TAG_VARIABLE}=".encode() == loop._TAG
+    assert records.FINISHED == loop._FINISHED
 
 
 def test_only_the_first_claim_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

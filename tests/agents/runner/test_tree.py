@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.identity import TAG_VARIABLE
 from supervisor.host import processes
+from supervisor.kernel.names import TAG_VARIABLE
 from tests.agents.runner.kit import KINDS, Lab, running, until
 
 

@@ -19,8 +19,8 @@ import pytest
 
 from agents import zygote
 from agents.zygote import zygote_protocol
-from supervisor.core.errors import Refused, TimedOut
 from supervisor.host import procfs
+from supervisor.kernel.errors import Refused, TimedOut
 from tests.agents.runner.kit import ROOT, until
 from tests.agents.zygote import kit
 from tests.agents.zygote.kit import PRELOAD, Warm, write_request

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from agents import zygote
-from supervisor.core.errors import Refused
-from supervisor.host.sandbox import syscalls
+from supervisor.kernel.errors import Refused
+from supervisor.sandbox import exec_step
 from tests.agents.zygote import kit
 from tests.agents.zygote.kit import Warm
-from worktrees.layers import Layers
+from worktrees.private_repository import Layers
 
 PACKAGES = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
 FINDER = """
@@ -138,7 +138,7 @@ def test_an_overlay_shows_the_same_files_until_one_is_written(
     config = (template / "venv" / "pyvenv.cfg").read_text()
     (upper / "venv" / "pyvenv.cfg").write_text(config.replace(str(template), str(tree)))
     try:
-        syscalls.new_mount("overlay", tree, Layers("overlay", str(template), str(upper), str(tmp_path / "work")).options(user=False))
+        exec_step.new_mount("overlay", tree, Layers("overlay", str(template), str(upper), str(tmp_path / "work")).options(user=False))
     except OSError as error:
         pytest.skip(f"no overlay can be mounted here: {error.strerror}")
     try:
@@ -147,7 +147,7 @@ def test_an_overlay_shows_the_same_files_until_one_is_written(
         (tmp_path / "asks.py").write_text("import heavy, os; print('warm' if heavy.PID != os.getpid() else 'cold')")
         assert warm.lines(warm.attempt(str(tree / "venv" / "bin" / "python"), str(tmp_path / "asks.py"))) == [how]
     finally:
-        syscalls.unmount(tree, lazy=True)
+        exec_step.unmount(tree, lazy=True)
 
 
 def test_the_template_s_own_programs_are_served(warm: Warm, template: Path, tmp_path: Path) -> None:

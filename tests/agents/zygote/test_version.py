@@ -42,7 +42,7 @@ def test_it_is_the_same_wherever_the_same_files_lie(copy: Path) -> None:
 
 @pytest.mark.parametrize("change", [longer, newer, renamed, Path.unlink])
 @pytest.mark.parametrize(
-    "name", ["agents/runner/loop.py", "agents/zygote/fork.py", "supervisor/core/records.py", "supervisor/host/procfs.py"]
+    "name", ["agents/runner/loop.py", "agents/zygote/server.py", "supervisor/kernel/records.py", "supervisor/host/procfs.py"]
 )
 def test_a_change_of_what_is_loaded_is_seen(copy: Path, name: str, change: Callable[[Path], None]) -> None:
     before = zygote.program(copy)
@@ -52,6 +52,6 @@ def test_a_change_of_what_is_loaded_is_seen(copy: Path, name: str, change: Calla
 
 def test_other_files_are_none_of_its_business(copy: Path) -> None:
     before = zygote.program(copy)
-    longer(copy / "supervisor/daemon/zygotes.py")
+    longer(copy / "supervisor/server/attempts/zygotes.py")
     (copy / "agents/runner/notes.txt").write_text("")
     assert zygote.program(copy) == before

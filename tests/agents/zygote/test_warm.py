@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from agents import zygote
-from supervisor.core import identity
-from supervisor.core.identity import TAG_VARIABLE
 from supervisor.host import processes
+from supervisor.kernel import names
+from supervisor.kernel.names import TAG_VARIABLE
 from tests.agents.runner.kit import ROOT, Attempt, running, until
 from tests.agents.zygote import kit
 from tests.agents.zygote.kit import Warm
@@ -102,7 +102,7 @@ def both(warm: Warm, /, *argv: str, **changes: object) -> tuple[tuple[object, ..
         "stdin": str(warm.lab.folder / "input"),
         "nice": 1,
         "cores": (core,),
-        "mark": identity.mark(tag),
+        "mark": names.mark(tag),
         **changes,
     }
     (warm.lab.folder / "input").write_text("first\nsecond\nthird\n")
@@ -260,7 +260,7 @@ def test_the_locale_is_that_of_its_environment(forked: Warm, how: bytes, env: di
 
 
 def test_our_own_programs_are_run_too(forked: Warm) -> None:
-    warm, cold = both(forked, sys.executable, "-I", "-m", "agents.analysts")
+    warm, cold = both(forked, sys.executable, "-I", "-m", "nightcrew.plugins.analyze")
     assert warm == cold
     assert warm[0] == 2, "it has been told nothing"
 

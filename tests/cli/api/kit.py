@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from supervisor.cli.web import record
+from supervisor.views.web import serving
 from tests import warm
 from tests.support import House, wait_until
 
@@ -54,7 +54,7 @@ class Served:
 
         def up() -> bool:
             assert process.poll() is None, (self.house.home.root.parent / "web.out").read_text()
-            known = record.read(self.house.home)
+            known = serving.read(self.house.home)
             return known is not None and known.lives and known.identity is not None and known.identity.pid == process.pid
 
         wait_until(up, "the server to listen")
@@ -73,7 +73,7 @@ class Served:
 
     @property
     def port(self) -> int:
-        known = record.read(self.house.home)
+        known = serving.read(self.house.home)
         assert known is not None
         return known.port
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from supervisor.ledger import store
-from supervisor.ledger.rows import launch
+from supervisor.store import sqlite
+from supervisor.store.rows import launch
 from tests.cli.api.kit import Served
 from tests.support import wait_until
 
@@ -21,7 +21,7 @@ def test_a_task_from_its_submission_to_its_patch(served: Served, token: str) -> 
     assert made.status == 201, made.data
     task = made.json["id"]
     assert made.headers["location"] == f"/api/v1/tasks/{task}" and made.json["priority"] == 70 and made.json["class"] == "batch"
-    with closing(store.connect_readonly(served.house.home.ledger)) as db:
+    with closing(sqlite.connect_readonly(served.house.home.ledger)) as db:
         spec = launch(db, task).spec
     assert spec.submitter == "anna", "its share of the starts is its user's"
     ended = served.ask(token, "GET", f"/tasks/{task}/wait?timeout=60").json
@@ -167,7 +167,7 @@ def test_rate_and_quota(served: Served) -> None:
 def test_tasks_of_a_token_are_confined_unless_a_person_said_otherwise(served: Served) -> None:
     token = served.token("confined")
     task = served.submit(token).json["id"]
-    with closing(store.connect_readonly(served.house.home.ledger)) as db:
+    with closing(sqlite.connect_readonly(served.house.home.ledger)) as db:
         spec = launch(db, task).spec
     assert spec.sandbox == 1 and replace(spec, sandbox=None) != spec, "config.toml of this house says sandbox = 0"
     served.house.ok("kill", task)

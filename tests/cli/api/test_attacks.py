@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psutil
 import pytest
 
-from supervisor.cli.web import record
+from supervisor.views.web import serving
 from tests.cli.api.kit import Served
 
 EVERY = [("GET", "/tasks"), ("POST", "/tasks"), ("GET", "/tasks/0101-aaaa/x"), ("POST", "/tasks/0101-aaaa/x/cancel"), ("GET", "/events"),
@@ -50,7 +50,7 @@ def test_pages_of_other_sites_and_rebound_names_get_nothing(served: Served, toke
 
 
 def test_a_body_of_100_mb_is_refused_unread(served: Served, token: str) -> None:
-    known = record.read(served.house.home)
+    known = serving.read(served.house.home)
     assert known is not None and known.identity is not None
     process = psutil.Process(known.identity.pid)
     before = process.memory_info().rss

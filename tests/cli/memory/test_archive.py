@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from memory.layout import CORE_MAX, NOTE_MAX
-from supervisor.cli.memory import archive
-from supervisor.cli.memory.archive import Archive, Member
-from supervisor.core.errors import Refused
+from memory.commands import mem
+from memory.commands.mem import Archive, Member
+from supervisor.kernel.errors import Refused
+from supervisor.kernel.path_globs import CORE_MAX, NOTE_MAX
 
 WHOLE = Archive(
     (Member("core.md", "all of you\n", 7.0), Member("semantic/fact.md", "üñí\n", 8.0), Member("episodic/2026-11-23.jsonl", "{}\n", 9.0)),
@@ -23,12 +23,12 @@ WHOLE = Archive(
 
 def packed(whole: Archive) -> bytes:
     into = io.BytesIO()
-    archive.write(whole, into)
+    mem.write(whole, into)
     return into.getvalue()
 
 
 def read(data: bytes) -> Archive:
-    return archive.read(io.BytesIO(data), "it")
+    return mem.read(io.BytesIO(data), "it")
 
 
 def tar(*members: tuple[str, bytes], change: Callable[[tarfile.TarInfo], Any] = lambda _: None, **how: Any) -> bytes:
@@ -92,11 +92,11 @@ def test_a_file_comes_once_and_is_text() -> None:
 
 
 def test_what_unpacks_to_very_much_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive, "TOTAL_MAX", 2**20)
+    monkeypatch.setattr(mem, "TOTAL_MAX", 2**20)
     bomb = tar(("memory/core.md", b"x"), format=tarfile.PAX_FORMAT, pax_headers={"comment": "x" * 2**21})
     assert len(gzip.compress(bomb)) < 2**16
     assert "it has more than 1048576 bytes" in refused(gzip.compress(bomb))
-    monkeypatch.setattr(archive, "FILES_MAX", 2)
+    monkeypatch.setattr(mem, "FILES_MAX", 2)
     assert "more than 2 files" in refused(tar(*((f"memory/semantic/{number}.md", b"x") for number in range(3))))
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from supervisor.cli import common
-from supervisor.cli.memory import printing
-from supervisor.core.units import rfc3339
-from supervisor.faces import mail as face
+from memory import views
+from memory.commands import printing
+from supervisor.client import common
+from supervisor.kernel.format import rfc3339
 
 NOW = 1_800_000_000.0
 LONG = "semantic/how-the-parser-of-payments-is-tested.md"
@@ -64,7 +64,7 @@ def test_nothing_is_cut_where_there_is_no_terminal() -> None:
 )
 def test_times_of_mail_are_told_from_now(given: dict[str, Any], said: str) -> None:
     shown = mail(**given)
-    (line,), whole = face.lines(shown, NOW, 120), list(face.whole(shown, NOW))
+    (line,), whole = views.mail_lines(shown, NOW, 120), list(views.whole(shown, NOW))
     assert said in line and " 5m" in line and line.endswith("Which port?")
     assert any(one.startswith("sent     5m") and one.endswith(" ago") for one in whole)
     assert said.removeprefix("reply ") in "\n".join(whole) and not ISO.search("\n".join([line, *whole]))
@@ -72,11 +72,11 @@ def test_times_of_mail_are_told_from_now(given: dict[str, Any], said: str) -> No
 
 def test_pairs_stand_below_each_other() -> None:
     pair = {"mails": 1, "unread": 0, "tokens": 30}
-    lines = face.pairs([{**pair, "from": "1123-k3f9/planner", "to": "1123-k3f9/builder"}, {**pair, "from": "person", "to": "1123-k3f9/a"}])
+    lines = views.pairs([{**pair, "from": "1123-k3f9/planner", "to": "1123-k3f9/builder"}, {**pair, "from": "person", "to": "1123-k3f9/a"}])
     assert lines[0].index("1 message,") == lines[1].index("1 message,")
-    assert face.pairs([]) == []
+    assert views.pairs([]) == []
 
 
 def test_a_subject_stands_below_a_message_that_has_no_room_for_it() -> None:
-    first, second = face.lines(mail(subject="May I change the public interface of the parser?"), NOW, 80)
+    first, second = views.mail_lines(mail(subject="May I change the public interface of the parser?"), NOW, 80)
     assert "reply needed" in first and second.strip() == "May I change the public interface of the parser?"

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from supervisor.cli.memory import printing, writing
-from supervisor.cli.memory.completing import archived_path, note_path, waiting_path
-from supervisor.core.sandbox import Tier
-from supervisor.daemon import lock
-from supervisor.host.sandbox import probing
+from memory.commands import mem as writing
+from memory.commands import printing
+from memory.commands.mem import archived_path, note_path, waiting_path
+from supervisor.sandbox import executors
+from supervisor.sandbox.policy import Tier
+from supervisor.server import lock
 from tests.support import House, make_repository, plan_of, shell_task
 from worktrees.git import Git
 from worktrees.repository import discover
@@ -144,7 +145,7 @@ def test_who_decides_is_offered_what_waits(tmp_path: Path, monkeypatch: pytest.M
     for path in ("memory/semantic/a.md", "quarantine/semantic/b.md", "archive/semantic/c.md"):
         (tmp_path / path).parent.mkdir(parents=True)
         (tmp_path / path).touch()
-    monkeypatch.setattr("supervisor.cli.memory.door.files", lambda: tmp_path / "memory")
+    monkeypatch.setattr("memory.commands.local.memory_files", lambda: tmp_path / "memory")
     assert waiting_path(None, None, "sem") == ["semantic/b.md"]  # type: ignore[arg-type]
     assert archived_path(None, None, "") == ["semantic/a.md", "semantic/c.md"]  # type: ignore[arg-type]
     offers = {verb.name: verb.params[0]._custom_shell_complete for verb in (writing.approve, writing.restore)}
@@ -159,7 +160,7 @@ def test_completion_looks_at_no_more_than_a_memory(tmp_path: Path, monkeypatch: 
     project = tmp_path / "project"
     project.mkdir()
     (project / "memory").symlink_to(others)
-    monkeypatch.setattr("supervisor.cli.memory.door.files", lambda: project / "memory")
+    monkeypatch.setattr("memory.commands.local.memory_files", lambda: project / "memory")
     assert note_path(None, None, "") == []  # type: ignore[arg-type]
     (project / "memory").unlink()
     (project / "memory" / "semantic").mkdir(parents=True)
@@ -168,7 +169,7 @@ def test_completion_looks_at_no_more_than_a_memory(tmp_path: Path, monkeypatch: 
     for number in range(20):
         (project / "memory" / "semantic" / f"{number:02}.md").touch()
     assert len(note_path(None, None, "")) == 20  # type: ignore[arg-type]
-    monkeypatch.setattr("supervisor.cli.memory.completing.ENTRIES_MAX", 10)
+    monkeypatch.setattr("memory.commands.mem.ENTRIES_MAX", 10)
     assert 0 < len(note_path(None, None, "")) < 10  # type: ignore[arg-type]
 
 
@@ -241,7 +242,7 @@ def test_mail_is_listed_as_the_supervisor_lists_it_when_none_runs(house: House) 
     assert lock.holder(house.home.lock) is None, "no supervisor was started"
 
 
-@pytest.mark.skipif(Tier.FILES not in probing.known().tiers, reason="this host has no sandbox")
+@pytest.mark.skipif(Tier.FILES not in executors.known().tiers, reason="this host has no sandbox")
 def test_an_agent_in_a_sandbox_reads_the_files_and_writes_by_the_socket(house: House) -> None:
     house.start_daemon()
     assert house.run("run", house.plan(shell_task("one", AGENT, sandbox=1))).returncode in (0, 1)

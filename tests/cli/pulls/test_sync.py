@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.ledger import store
+from supervisor.store import sqlite
 from tests.cli.pulls.conftest import Person
 from tests.support import git, wait_until
 
@@ -45,7 +45,7 @@ def opened(person: Person) -> Person:
 
 
 def runs(person: Person) -> int:
-    with closing(store.connect_readonly(person.house.home.ledger)) as db:
+    with closing(sqlite.connect_readonly(person.house.home.ledger)) as db:
         return int(db.execute("SELECT count(*) FROM run").fetchone()[0])
 
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor.core.analysis import scores
-from supervisor.core.analysis.scores import Score
-from supervisor.core.analysis.types import COUNTS, Facts, Perspective
+from nightcrew.plugins.analyze import scores
+from nightcrew.plugins.analyze.findings import COUNTS, Facts, Perspective
+from nightcrew.plugins.analyze.scores import Score
 
 SECURITY, COMPLEXITY, DOCSTRINGS, TESTS, STRUCTURE = Perspective
 

@@ -17,12 +17,39 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from supervisor.core.gateway.commands import Alert, Command, Journal, Send, TurnAway
-from supervisor.core.gateway.events import Arrived, Began, Ended, Event, Refused, Responded, Tick
-from supervisor.core.gateway.settings import GatewaySettings, Limits, Policy, Upstream
-from supervisor.core.gateway.traffic import Traffic
-from supervisor.core.gateway.types import Agent, Api, BreakerState, DimensionView, End, LaneKey, Level, Observed, PoolView, Refusal, Usage
-from supervisor.core.states import TaskClass
+from supervisor.gateway.admission.events import (
+    Alert,
+    Arrived,
+    Began,
+    Command,
+    Ended,
+    Event,
+    Journal,
+    Refused,
+    Responded,
+    Send,
+    Tick,
+    TurnAway,
+)
+from supervisor.gateway.admission.traffic import Traffic
+from supervisor.gateway.admission.types import (
+    Agent,
+    Api,
+    BreakerState,
+    DimensionView,
+    End,
+    GatewaySettings,
+    LaneKey,
+    Level,
+    Limits,
+    Observed,
+    Policy,
+    PoolView,
+    Refusal,
+    Upstream,
+    Usage,
+)
+from supervisor.kernel.states import TaskClass
 
 LANE = LaneKey(Api.ANTHROPIC, "opus-4")
 INTERACTIVE, NORMAL, BATCH = TaskClass.INTERACTIVE, TaskClass.NORMAL, TaskClass.BATCH

@@ -7,10 +7,8 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from supervisor.core.gateway.commands import Send, TurnAway
-from supervisor.core.gateway.events import Arrived, Ended, Event
-from supervisor.core.gateway.settings import Limits
-from supervisor.core.gateway.types import Agent, End, Usage
+from supervisor.gateway.admission.events import Arrived, Ended, Event, Send, TurnAway
+from supervisor.gateway.admission.types import Agent, End, Limits, Usage
 from tests.core.gateway.playbook import BATCH, INTERACTIVE, NORMAL, ask, settings, upstream
 from tests.core.gateway.world import Fate, World
 

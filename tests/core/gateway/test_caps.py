@@ -9,11 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core.gateway.commands import Send
-from supervisor.core.gateway.events import Ended, Refused, Withdrawn
-from supervisor.core.gateway.settings import Limits
-from supervisor.core.gateway.sliding_window import SlidingWindow, Slot
-from supervisor.core.gateway.types import Agent, End, Refusal, Usage
+from supervisor.gateway.admission.budget import SlidingWindow, Slot
+from supervisor.gateway.admission.events import Ended, Refused, Send, Withdrawn
+from supervisor.gateway.admission.types import Agent, End, Limits, Refusal, Usage
 from tests.core.gateway.playbook import After, Playbook, ask, away, sent
 
 FREE = Limits()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from supervisor.core.gateway import client_env
-from supervisor.core.gateway.settings import GatewaySettings, KeySource, Upstream
-from supervisor.core.gateway.types import Api
-from supervisor.core.states import TaskClass
+from supervisor.gateway.admission.types import Api, GatewaySettings, KeySource, Upstream
+from supervisor.kernel import kind
+from supervisor.kernel.states import TaskClass
 
 
 def env(*upstreams: Upstream, patient: bool = False) -> dict[str, str]:
-    return dict(client_env.block(GatewaySettings(upstreams=upstreams), 8765, "nct_x_y", patient=patient))
+    return dict(kind.block(GatewaySettings(upstreams=upstreams), 8765, "nct_x_y", patient=patient))
 
 
 def test_without_an_upstream_nothing_is_said() -> None:
@@ -29,7 +28,7 @@ def test_only_who_is_alone_waits_long() -> None:
     assert "CLAUDE_CODE_RETRY_WATCHDOG" in env(one, patient=True)
     assert "CLAUDE_CODE_RETRY_WATCHDOG" not in env(one)
     assert "CLAUDE_CODE_RETRY_WATCHDOG" not in env(Upstream("o", Api.OPENAI, "https://x"), patient=True)
-    assert [client_env.is_patient(one) for one in TaskClass] == [False, True, True]
+    assert [kind.is_patient(one) for one in TaskClass] == [False, True, True]
 
 
 def test_a_client_with_its_own_login_keeps_it() -> None:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor.core.gateway import memory
-from supervisor.core.gateway.commands import Send
-from supervisor.core.gateway.estimate import FIRST_OUTPUT
-from supervisor.core.gateway.events import Began, Ended
-from supervisor.core.gateway.settings import Limits
-from supervisor.core.gateway.types import Agent, End, PoolKey, Usage
+from supervisor.gateway.admission import traffic
+from supervisor.gateway.admission.budget import FIRST_OUTPUT
+from supervisor.gateway.admission.events import Began, Ended, Send
+from supervisor.gateway.admission.types import Agent, End, Limits, PoolKey, Usage
 from tests.core.gateway.playbook import LANE, Playbook, ask, away, level, sent, upstream
 
 WIDE = Limits(tpm=50e6)
@@ -86,7 +84,7 @@ def test_a_task_without_a_cap_is_shown_what_it_cost_since_the_start() -> None:
 
 def test_what_a_restart_takes_for_used_by_caution_is_no_agents() -> None:
     play, pool = Playbook(Limits(tpm=60_000)), PoolKey("p", LANE)
-    memory.restore(
+    traffic.restore(
         play.traffic.network, play.traffic.crew, [(pool, 0.0, Usage(output=30_000), ""), (pool, 0.0, Usage(output=300), "a")], play.now
     )
     assert level(play) < 60_000 - 30_000

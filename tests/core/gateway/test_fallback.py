@@ -8,11 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core.gateway.commands import Send
-from supervisor.core.gateway.events import Arrived, Ended, Fallback, Withdrawn
-from supervisor.core.gateway.settings import Limits
-from supervisor.core.gateway.types import Agent, Api, BreakerState, End, LaneKey, Refusal, Usage
-from supervisor.core.states import TaskClass
+from supervisor.gateway.admission.events import Arrived, Ended, Fallback, Send, Withdrawn
+from supervisor.gateway.admission.types import Agent, Api, BreakerState, End, LaneKey, Limits, Refusal, Usage
+from supervisor.kernel.states import TaskClass
 from tests.core.gateway.playbook import (
     BATCH,
     CLOSED,

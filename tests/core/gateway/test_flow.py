@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor.core.gateway.events import Began, Ended, Event, Responded, Tick, Withdrawn
-from supervisor.core.gateway.settings import Limits
-from supervisor.core.gateway.types import NOTHING_OBSERVED, Agent, End, Usage
+from supervisor.gateway.admission.events import Began, Ended, Event, Responded, Tick, Withdrawn
+from supervisor.gateway.admission.types import NOTHING_OBSERVED, Agent, End, Limits, Usage
 from tests.core.gateway.playbook import (
     BATCH,
     SERVED,

@@ -6,11 +6,9 @@ from itertools import pairwise
 
 import pytest
 
-from supervisor.core.gateway.commands import Send, TurnAway
-from supervisor.core.gateway.events import Began, Ended, Refused, Responded, Tick, Withdrawn
-from supervisor.core.gateway.network import LANES_MOST
-from supervisor.core.gateway.settings import Limits
-from supervisor.core.gateway.types import NOTHING_OBSERVED, Agent, Api, End, LaneKey, Observed, Refusal, Usage
+from supervisor.gateway.admission.events import Began, Ended, Refused, Responded, Send, Tick, TurnAway, Withdrawn
+from supervisor.gateway.admission.network import LANES_MOST
+from supervisor.gateway.admission.types import NOTHING_OBSERVED, Agent, Api, End, LaneKey, Limits, Observed, Refusal, Usage
 from tests.core.gateway.playbook import BATCH, CLOSED, HALF_OPEN, LANE, OPEN, After, Playbook, ask, away, journal, sent, settings, upstream
 from tests.core.gateway.world import Fate, World
 

@@ -10,12 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core.gateway import latency
-from supervisor.core.gateway.commands import Command, Send
-from supervisor.core.gateway.events import Ended
-from supervisor.core.gateway.latency import RAISE_MOST, Latency
-from supervisor.core.gateway.settings import Limits
-from supervisor.core.gateway.types import Agent, AgentView, End, Usage
+from supervisor.gateway.admission import fair_queue
+from supervisor.gateway.admission.events import Command, Ended, Send
+from supervisor.gateway.admission.fair_queue import RAISE_MOST, Latency
+from supervisor.gateway.admission.types import Agent, AgentView, End, Limits, Usage
 from tests.core.gateway.playbook import After, Playbook, ask
 
 LONG_S = 1200
@@ -77,7 +75,7 @@ def test_who_is_meant_to_have_less_is_not_raised(less: Agent) -> None:
 def told(found: Latency, waits: Mapping[str, float], now: float) -> float:
     """Each agent's turns wait so long, ten each; the time after."""
     for _ in range(10):
-        now += latency.LOOK_S
+        now += fair_queue.LOOK_S
         for name, seconds in waits.items():
             found.sent(name, now - seconds, 1.0, now)
     return now

@@ -6,19 +6,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from supervisor.core.gateway.bucket import Bucket
-from supervisor.core.gateway.dimension import INPUT, Dimension, Owed
-from supervisor.core.gateway.events import Began, Ended, Responded
-from supervisor.core.gateway.settings import Limits
-from supervisor.core.gateway.types import (
-    NOTHING_OBSERVED,
-    Agent,
-    End,
-    Level,
-    Observed,
-    Usage,
-)
-from supervisor.core.gateway.upstream_bucket import UpstreamBucket
+from supervisor.gateway.admission.bucket import Bucket, UpstreamBucket
+from supervisor.gateway.admission.dimension import INPUT, Dimension, Owed
+from supervisor.gateway.admission.events import Began, Ended, Responded
+from supervisor.gateway.admission.types import NOTHING_OBSERVED, Agent, End, Level, Limits, Observed, Usage
 from tests.core.gateway.playbook import (
     CLOSED,
     INTERACTIVE,

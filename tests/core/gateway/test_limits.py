@@ -6,22 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core.gateway.bucket import Bucket
-from supervisor.core.gateway.events import Began, Ended, Refused, Responded
-from supervisor.core.gateway.forecast import RESERVE_MOST
-from supervisor.core.gateway.ramp import Ramp
-from supervisor.core.gateway.settings import Limits
-from supervisor.core.gateway.types import (
-    Api,
-    End,
-    LaneKey,
-    Level,
-    Observed,
-    Refusal,
-    Usage,
-    Window,
-)
-from supervisor.core.gateway.upstream_bucket import UpstreamBucket
+from supervisor.gateway.admission.breaker import Ramp
+from supervisor.gateway.admission.bucket import RESERVE_MOST, Bucket, UpstreamBucket
+from supervisor.gateway.admission.events import Began, Ended, Refused, Responded
+from supervisor.gateway.admission.types import Api, End, LaneKey, Level, Limits, Observed, Refusal, Usage, Window
 from tests.core.gateway.playbook import (
     CLOSED,
     HALF_OPEN,

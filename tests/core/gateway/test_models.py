@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core.gateway.models import LONG_CONTEXT_BYTES, model_class
-from supervisor.core.gateway.types import Api
+from supervisor.gateway.admission.events import LONG_CONTEXT_BYTES, model_class
+from supervisor.gateway.admission.types import Api
 
 A, OA, G = Api.ANTHROPIC, Api.OPENAI, Api.GEMINI
 

@@ -7,10 +7,8 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core.gateway.commands import Send, TurnAway
-from supervisor.core.gateway.events import Ended, Refused, Withdrawn
-from supervisor.core.gateway.settings import Limits
-from supervisor.core.gateway.types import Agent, End, NightCap, Refusal, Usage
+from supervisor.gateway.admission.events import Ended, Refused, Send, TurnAway, Withdrawn
+from supervisor.gateway.admission.types import Agent, End, Limits, NightCap, Refusal, Usage
 from tests.core.gateway.playbook import After, Playbook, ask, away, sent
 
 FREE, SERVED = Limits(), Usage(1000, 1200)

@@ -6,10 +6,8 @@ from collections import Counter
 
 import pytest
 
-from supervisor.core.gateway.commands import Send
-from supervisor.core.gateway.events import Arrived, Began, Ended
-from supervisor.core.gateway.settings import Limits
-from supervisor.core.gateway.types import Agent, End, Usage
+from supervisor.gateway.admission.events import Arrived, Began, Ended, Send
+from supervisor.gateway.admission.types import Agent, End, Limits, Usage
 from tests.core.gateway.playbook import (
     BATCH,
     CLOSED,

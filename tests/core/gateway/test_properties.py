@@ -10,12 +10,10 @@ from hypothesis import given
 from hypothesis import settings as how
 from hypothesis import strategies as st
 
-from supervisor.core.gateway.commands import Send
-from supervisor.core.gateway.events import Arrived, Began, Ended, Event, Refused, Responded, Tick, Withdrawn
-from supervisor.core.gateway.settings import Limits, Policy
-from supervisor.core.gateway.ticket import QUEUED, SENT
-from supervisor.core.gateway.traffic import Traffic
-from supervisor.core.gateway.types import Agent, End, Level, Observed, Refusal, Usage, Window
+from supervisor.gateway.admission.events import Arrived, Began, Ended, Event, Refused, Responded, Send, Tick, Withdrawn
+from supervisor.gateway.admission.ticket import QUEUED, SENT
+from supervisor.gateway.admission.traffic import Traffic
+from supervisor.gateway.admission.types import Agent, End, Level, Limits, Observed, Policy, Refusal, Usage, Window
 from tests.core.gateway.playbook import BATCH, INTERACTIVE, LANE, NORMAL, ask, settings, upstream
 from tests.core.gateway.world import Fate, World
 from tests.rounds import examples

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core.gateway.quotas import Grant, Quotas
-from supervisor.core.gateway.settings import Quota
+from supervisor.features.quotas.rules import Grant, Quotas
+from supervisor.gateway.admission.types import Quota
 
 SEARCH = Quota("search", 60.0, 60.0, burst=2.0)
 

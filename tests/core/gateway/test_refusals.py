@@ -6,10 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from supervisor.core.gateway.commands import Journal, Send, TurnAway
-from supervisor.core.gateway.events import Ended, Refused, Responded, Tick, Withdrawn
-from supervisor.core.gateway.settings import Limits
-from supervisor.core.gateway.types import NOTHING_OBSERVED, End, Observed, Refusal, Usage, Window
+from supervisor.gateway.admission.events import Ended, Journal, Refused, Responded, Send, Tick, TurnAway, Withdrawn
+from supervisor.gateway.admission.types import NOTHING_OBSERVED, End, Limits, Observed, Refusal, Usage, Window
 from tests.core.gateway.playbook import (
     CLOSED,
     HALF_OPEN,

@@ -9,11 +9,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from supervisor.core.gateway.budget import DOUBT, FEW, MINUTE_MOST
-from supervisor.core.gateway.estimate import FASTEST
-from supervisor.core.gateway.events import Began, Ended
-from supervisor.core.gateway.settings import Limits
-from supervisor.core.gateway.types import Agent, End, Usage
+from supervisor.gateway.admission.budget import DOUBT, FASTEST, FEW, MINUTE_MOST
+from supervisor.gateway.admission.events import Began, Ended
+from supervisor.gateway.admission.types import Agent, End, Limits, Usage
 from tests.core.gateway.playbook import Playbook, ask, sends, sent, settings, upstream
 from tests.core.gateway.world import Fate, World
 

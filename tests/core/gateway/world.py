@@ -6,11 +6,9 @@ import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from supervisor.core.gateway.commands import Send, TurnAway
-from supervisor.core.gateway.events import Arrived, Began, Ended, Event, Refused, Responded, Tick, Withdrawn
-from supervisor.core.gateway.settings import GatewaySettings
-from supervisor.core.gateway.traffic import Traffic
-from supervisor.core.gateway.types import NOTHING_OBSERVED, End, Refusal, Usage
+from supervisor.gateway.admission.events import Arrived, Began, Ended, Event, Refused, Responded, Send, Tick, TurnAway, Withdrawn
+from supervisor.gateway.admission.traffic import Traffic
+from supervisor.gateway.admission.types import NOTHING_OBSERVED, End, GatewaySettings, Refusal, Usage
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.errors import DiskFull, LedgerError, Refused
-from supervisor.core.mapping import Outcome
-from supervisor.daemon.mapping import book, output, shards
-from supervisor.daemon.mapping.book import Item
-from supervisor.daemon.mapping.open_map import OpenMap
-from supervisor.daemon.mapping.shards import Told
+from supervisor.features.map import open_map
+from supervisor.features.map.open_map import Item, OpenMap, Told
+from supervisor.features.map.rules import Outcome
 from supervisor.host.paths import Home
+from supervisor.kernel.errors import DiskFull, LedgerError, Refused
 from tests import support
 
 DATA = Path(__file__).parents[2] / "data"
@@ -31,8 +29,8 @@ def home(tmp_path: Path) -> Home:
 
 
 def begun(home: Home, *items: Item, fresh: bool = False, **about: object) -> OpenMap:
-    incoming = book.prepare(home, NAME, items)
-    book.connect(book.file(home, NAME)).close()
+    incoming = open_map.prepare(home, NAME, items)
+    open_map.connect(open_map.file(home, NAME)).close()
     one = OpenMap(home, NAME, 0.0)
     row = {"title": "t", "what": "{}", "source": "{}", "retries": 0, "agents": 1, "out": "", "began": 1.0, **about}
     one.take_over(incoming, row, 0.0, fresh=fresh)
@@ -51,14 +49,14 @@ def do(one: OpenMap, home: Home, key: tuple[str, int] = A, *, ok: bool = True) -
 def wrote(home: Home, key: tuple[str, int], number: int, *lines: object) -> None:
     place = home.attempt(*key) / "out"
     place.mkdir(parents=True, exist_ok=True)
-    (place / shards.name(number)).write_bytes(
+    (place / open_map.name(number)).write_bytes(
         b"".join(line if isinstance(line, bytes) else json.dumps(line).encode() + b"\n" for line in lines)
     )
 
 
-@pytest.mark.parametrize("number", range(1, book.BOOK.schema + 1))
+@pytest.mark.parametrize("number", range(1, open_map.BOOK.schema + 1))
 def test_what_old_versions_wrote_goes_on(home: Home, number: int) -> None:
-    path = book.file(home, NAME)
+    path = open_map.file(home, NAME)
     path.parent.mkdir(parents=True)
     with contextlib.closing(sqlite3.connect(path)) as db:
         db.executescript((DATA / f"map-{number}.sql").read_text())
@@ -133,7 +131,7 @@ def test_the_output_is_whole_or_not_there(home: Home, tmp_path: Path) -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
 
         with pytest.raises(DiskFull):
-            output.stream(out, map(broken, [b"line"]))
+            open_map.stream(out, map(broken, [b"line"]))
         assert out.read_text() == "before" and [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
         one.finish(2.0)
     lines = [json.loads(line) for line in out.read_text().splitlines()]
@@ -145,7 +143,7 @@ def test_a_file_that_a_person_named_stays_while_items_are_missing(home: Home, tm
     out.write_text("before")
     with contextlib.closing(begun(home, Item(b"a", "1", 1), out=str(out))) as one:
         one.finish(2.0, "cannot import")
-        assert out.read_text() == "before" and (book.directory(home, one.name) / output.RESULTS).read_bytes() == b""
+        assert out.read_text() == "before" and (open_map.directory(home, one.name) / open_map.RESULTS).read_bytes() == b""
         do(one, home)
         one.finish(3.0)
     assert json.loads(out.read_text())["item"] == "a"
@@ -167,16 +165,16 @@ def test_a_file_that_a_person_named_stays_while_items_are_missing(home: Home, tm
     ],
 )
 def test_what_a_worker_may_have_written(data: bytes, read: Told) -> None:
-    assert shards.told(data) == read
+    assert open_map.told(data) == read
 
 
 def test_a_file_of_results_that_is_a_trap(home: Home, tmp_path: Path) -> None:
     place = home.attempt(*A) / "out"
     place.mkdir(parents=True)
     (tmp_path / "secret").write_text('{"p": 0, "ok": true, "text": "1", "ms": 1}\n')
-    (place / shards.name(1)).symlink_to(tmp_path / "secret")
-    os.mkfifo(place / shards.name(2))
-    assert shards.read(home, A, 1) == shards.read(home, A, 2) == shards.read(home, A, 3) == Told()
+    (place / open_map.name(1)).symlink_to(tmp_path / "secret")
+    os.mkfifo(place / open_map.name(2))
+    assert open_map.read(home, A, 1) == open_map.read(home, A, 2) == open_map.read(home, A, 3) == Told()
 
 
 @pytest.mark.root

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from supervisor.cli.mapping import sources
-from supervisor.core.errors import UsageError
+from supervisor.features.map import commands as map_commands
+from supervisor.kernel.errors import UsageError
 from tests import warm
 from tests.support import House, git, make_repository, wait_until
 
@@ -244,7 +244,7 @@ def test_a_line_that_is_no_object(tmp_path: Path, line: bytes, why: str) -> None
     path = tmp_path / "work.jsonl"
     path.write_bytes(b'\xef\xbb\xbf{"a": 1}\n\n' + line)
     with pytest.raises(UsageError) as refused:
-        sources.of_objects(str(path))
+        map_commands.of_objects(str(path))
     assert refused.value.on == f"{path}:3" and refused.value.why == why
 
 
@@ -262,7 +262,7 @@ def test_a_line_that_is_no_object(tmp_path: Path, line: bytes, why: str) -> None
     ],
 )
 def test_globs(pattern: str, matches: list[str], others: list[str]) -> None:
-    form = re.compile(sources.glob(pattern), re.DOTALL)
+    form = re.compile(map_commands.glob(pattern), re.DOTALL)
     assert all(map(form.fullmatch, matches)) and not any(map(form.fullmatch, others))
 
 

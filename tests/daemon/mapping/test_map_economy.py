@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.gateway.settings import Limits
 from supervisor.gateway.account import schema
+from supervisor.gateway.admission.types import Limits
 from supervisor.host import files
 from tests.gateway.kit import know_prices, rows, upstream
 from tests.gateway.simulator import Fault, Simulator

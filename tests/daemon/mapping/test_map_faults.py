@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from agents.tmux import Tmux
-from supervisor.core import records
-from supervisor.daemon import lock
-from supervisor.daemon.mapping import book
+from supervisor.features.map import open_map
 from supervisor.host.paths import Home
+from supervisor.kernel import records
+from supervisor.server import lock
 from tests import warm
 from tests.support import House, git, signal_if_there, wait_until
 
@@ -101,9 +101,9 @@ def workers(home: Home) -> list[tuple[int, int]]:
 def ended(home: Home) -> int:
     """How many items have ended by now."""
     for path in (home.root / "maps").glob("*/map.db"):
-        db = book.connect_readonly(path)
+        db = open_map.connect_readonly(path)
         try:
-            return book.counts(db)["done"]
+            return open_map.counts(db)["done"]
         finally:
             db.close()
     return 0

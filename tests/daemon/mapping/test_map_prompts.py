@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from supervisor.cli.mapping.prompts import merge_lines
-from supervisor.core.gateway.settings import Limits
+from supervisor.features.map.commands import merge_lines
+from supervisor.gateway.admission.types import Limits
 from supervisor.host import files
-from supervisor.host.sandbox import probing
+from supervisor.sandbox import executors
 from tests.gateway.kit import know_prices, upstream
 from tests.gateway.simulator import Fault, Simulator
 from tests.support import House, git, make_repository, wait_until
@@ -132,7 +132,7 @@ def test_agents_are_planned_asked_again_and_merged(mapped: House, sim: Simulator
 
 def test_what_commands_change_is_merged_and_a_failed_item_leaves_nothing(mapped: House) -> None:
     change = "echo {index} >> {file}; echo {index} > n{index}; test {index} != 1"
-    tier = "1" if any(int(tier) for tier in probing.known().tiers) else "0"  # confined, where that works: commits arrive from elsewhere
+    tier = "1" if any(int(tier) for tier in executors.known().tiers) else "0"  # confined, where that works: commits arrive from elsewhere
     words = ("--files", "f[0-3].txt", "--merge", "--retries", "0", "--sandbox", tier, "--", "sh", "-c", change)
     lines, summary, _ = results(mapped, *words, code=1)
     assert [line["ok"] for line in lines] == [True, False, True, True]
@@ -179,16 +179,16 @@ def test_a_person_is_told_of_the_merge() -> None:
 
 LATE = """
 import asyncio, os, pathlib, time
-from supervisor.daemon.mapping import desk, merging
-merge, watch = merging.merge, desk.MapDesk._watch
+from supervisor.features.map import service
+merge, watch = service.merge, service.MapDesk._watch
 def slow(*args):
-    time.sleep(2 * desk.LOOK_S)
+    time.sleep(2 * service.LOOK_S)
     return merge(*args)
 async def late(self, name, run, *more):
-    await asyncio.sleep(3 * desk.LOOK_S)
+    await asyncio.sleep(3 * service.LOOK_S)
     await watch(self, name, run, *more)
     pathlib.Path(os.environ["NIGHTCREW_HOME"], "watched").write_text(run)
-merging.merge, desk.MapDesk._watch = slow, late
+service.merge, service.MapDesk._watch = slow, late
 """
 """A supervisor whose look at the maps that run is old by the time it acts on it."""
 

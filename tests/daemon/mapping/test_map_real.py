@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.daemon import protocol
+from supervisor.client import protocol
 from tests.support import House, git
 
 ROOT = Path(__file__).parents[3]

@@ -11,18 +11,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from supervisor.core.crew import Crew
-from supervisor.core.events import Event
-from supervisor.core.spec import Settings
-from supervisor.daemon.alerts import Alerts
-from supervisor.daemon.loop import Loop
-from supervisor.daemon.memory import verbs
-from supervisor.daemon.memory.desk import MemoryDesk
-from supervisor.daemon.memory.request import PERSON, Request
-from supervisor.daemon.memory.watch import PACE, Pace
+from memory.service import notes
+from memory.service.desk import PACE, MemoryDesk, Pace
+from memory.service.notes import REQUEST_PERSON, Request
 from supervisor.host.clock import Clock, SystemClock
 from supervisor.host.paths import Home
-from supervisor.ledger.ledger import Ledger
+from supervisor.kernel.crew import Crew
+from supervisor.kernel.events import Event
+from supervisor.kernel.spec import Settings
+from supervisor.server.loop import Alerts, Loop
+from supervisor.store.ledger import Ledger
 
 PROJECT = "0123abcd"
 
@@ -75,8 +73,8 @@ class Kit:
         self.desk.follow(PROJECT)
         await eventually(lambda: self.desk.watch.walks >= 2, "the first walks")
 
-    async def mem(self, op: str, author: str = PERSON, **args: Any) -> dict[str, Any]:
-        return await verbs.mem(Request(self.desk, PROJECT, author, None, {"op": op, **args}))
+    async def mem(self, op: str, author: str = REQUEST_PERSON, **args: Any) -> dict[str, Any]:
+        return await notes.mem(Request(self.desk, PROJECT, author, None, {"op": op, **args}))
 
 
 async def eventually(condition: Callable[[], object], what: str, timeout_s: float = 40.0) -> None:

@@ -12,20 +12,19 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ParamSpec, TypeVar
 
-from memory.layout import Layout
-from supervisor.core.commands import MarkRunning, Start
-from supervisor.core.crew import Crew
-from supervisor.core.deliveries import DeliveryState
-from supervisor.core.states import TaskState
-from supervisor.daemon.memory import mail_verbs
-from supervisor.daemon.memory.mail import MailDesk
-from supervisor.daemon.memory.mail_keeping import MailKeeper
-from supervisor.daemon.memory.mail_verbs import Asker
-from supervisor.daemon.memory.waits import WaitDesk
+from memory import mail_rows
+from memory.files import Layout
+from memory.service import mail_requests
+from memory.service.mail import MailDesk, MailKeeper
+from memory.service.mail_requests import Asker
+from memory.service.waits import WaitDesk
 from supervisor.host import files
 from supervisor.host.clock import SystemClock
-from supervisor.ledger import mail as rows
-from supervisor.ledger.ledger import Ledger
+from supervisor.kernel.conversations import DeliveryState
+from supervisor.kernel.crew import Crew
+from supervisor.kernel.decision import MarkRunning, Start
+from supervisor.kernel.states import TaskState
+from supervisor.store.ledger import Ledger
 from tests.ledger.kit import RUN, ended, spec, submit
 
 T = TypeVar("T")
@@ -73,7 +72,7 @@ class Kit:
 
     async def ask(self, who: str | Asker, op: str, **args: Any) -> dict[str, Any]:
         asker = who if isinstance(who, Asker) else Asker(who, PROJECT, 1)
-        return await mail_verbs.ask(self.desk, asker, {"op": op, **args})
+        return await mail_requests.ask(self.desk, asker, {"op": op, **args})
 
     async def send(self, who: str | Asker, to: str, text: str = "hello", **args: Any) -> str:
         return str((await self.ask(who, "send", to=to, text=text, **args))["mail"]["id"])
@@ -92,7 +91,7 @@ class Kit:
         self.loop.crew = Crew(self.ledger.unfinished(0.0))
 
     def state(self, mail: str) -> str:
-        found = rows.one(self.ledger.db, mail)
+        found = mail_rows.one(self.ledger.db, mail)
         return str(found.state) if found is not None else "none"
 
     def file(self, owner: str, name: str) -> Path:

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from supervisor import __version__
-from supervisor.core import tokens
-from supervisor.core.errors import Deadlock, NotRunning
-from supervisor.daemon import protocol
+from supervisor.client import protocol
 from supervisor.host import secrets
-from supervisor.ledger import store
+from supervisor.kernel import tokens
+from supervisor.kernel.errors import Deadlock, NotRunning
+from supervisor.store import sqlite
 from tests.support import House, plan_of, shell_task, wait_until
 
 FOREVER = "exec sleep 600"
@@ -115,19 +115,19 @@ class Crew:
 
 def open_rows(house: House) -> list[tuple[str, str]]:
     """Who waits now, by the ledger, and for what."""
-    with contextlib.closing(store.connect_readonly(house.home.ledger)) as db:
+    with contextlib.closing(sqlite.connect_readonly(house.home.ledger)) as db:
         found = db.execute("SELECT task, what FROM wait WHERE ended IS NULL ORDER BY number").fetchall()
     return [(row["task"].partition("/")[2], row["what"]) for row in found]
 
 
 def every_row(house: House) -> int:
     """How often somebody began to wait."""
-    with contextlib.closing(store.connect_readonly(house.home.ledger)) as db:
+    with contextlib.closing(sqlite.connect_readonly(house.home.ledger)) as db:
         return int(db.execute("SELECT COUNT(*) FROM wait").fetchone()[0])
 
 
 def project(house: House) -> str:
-    with contextlib.closing(store.connect_readonly(house.home.ledger)) as db:
+    with contextlib.closing(sqlite.connect_readonly(house.home.ledger)) as db:
         return str(db.execute("SELECT id FROM project").fetchone()["id"])
 
 

@@ -13,20 +13,20 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.commands import MarkRunning, Start
-from supervisor.core.crew import Crew
-from supervisor.core.decide import decide
-from supervisor.core.errors import Deadlock, NightcrewError, Refused, StaleEpoch, TimedOut, UsageError
-from supervisor.core.events import Event, LeasesChanged
-from supervisor.core.leases import GLOBS_MAX, HOLDS_S, Lease, Mode
-from supervisor.core.notes import LeaseRule
-from supervisor.core.wait_graph import WaitKind
-from supervisor.daemon.memory import lease_hooks, lease_verbs, leases
-from supervisor.daemon.memory.leases import Asker, Doors, LeaseDesk
-from supervisor.daemon.memory.waits import WaitDesk
+from memory.leases import GLOBS_MAX, HOLDS_S, Lease, Mode
+from memory.rows import LEASES_KEPT, TTL_S
+from memory.service import lease_requests, leases
+from memory.service.leases import Asker, Doors, LeaseDesk
+from memory.service.waits import WaitDesk
 from supervisor.host.paths import Home
-from supervisor.ledger.leases import KEPT, TTL_S
-from supervisor.ledger.ledger import Ledger
+from supervisor.kernel.crew import Crew
+from supervisor.kernel.decide import decide
+from supervisor.kernel.decision import MarkRunning, Start
+from supervisor.kernel.errors import Deadlock, NightcrewError, Refused, StaleEpoch, TimedOut, UsageError
+from supervisor.kernel.events import Event, LeasesChanged
+from supervisor.kernel.spec import LeaseRule
+from supervisor.kernel.wait_graph import WaitKind
+from supervisor.store.ledger import Ledger
 from tests.daemon.memory.wait_kit import PROJECT, in_a_loop
 from tests.ledger.kit import RUN, Wall, ended, spec, submit
 
@@ -278,7 +278,7 @@ async def test_a_person_ends_a_lease_with_a_word(tmp_path: Path) -> None:
         assert (await waiter)[0].task == f"{RUN}/b"
         assert "it went home" in there.history("lease ended by a person")[0]
         assert there.desk.force(PROJECT, [taken[0].fence], "again") == []
-        for _ in range(KEPT + 1):
+        for _ in range(LEASES_KEPT + 1):
             await there.take("a", "doc")
             there.desk.release(there.who("a"), [], [])
         there.desk.release(there.who("b"), [], [])
@@ -308,14 +308,14 @@ async def test_an_attempt_holds_a_bounded_number_and_old_rows_are_forgotten(tmp_
         await there.take("a", *(f"f{number}" for number in range(GLOBS_MAX)))
         with pytest.raises(Refused, match="at most"):
             await there.take("a", "one more")
-        for _ in range(KEPT):
+        for _ in range(LEASES_KEPT):
             await there.take("b", "doc")
             fence = there.desk.release(there.who("b"), [], [])[0].fence
         for _ in range(10):
             await there.take("b", "doc")
             there.desk.release(there.who("b"), [], [])
         rows = there.ledger.db.execute("SELECT count(*), max(fence) FROM lease WHERE task = ?", (f"{RUN}/b",)).fetchone()
-        assert rows[0] <= KEPT + 1
+        assert rows[0] <= LEASES_KEPT + 1
         assert rows[1] == fence + 10
 
 
@@ -391,23 +391,23 @@ async def test_whatever_an_agent_sends_is_refused_and_changes_nothing(tmp_path: 
         loop: Any = SimpleNamespace(ledger=there.ledger)
         for args in HOSTILE:
             with pytest.raises(UsageError):
-                await lease_verbs.of_agent(loop, Home(tmp_path), there.desk, (f"{RUN}/a", 1), args)
+                await lease_requests.of_agent(loop, Home(tmp_path), there.desk, (f"{RUN}/a", 1), args)
         assert there.held() == [("b", "src")]
         fence = there.desk.held(PROJECT)[0].fence
         ask = {"op": "release", "fences": [fence]}
-        assert await lease_verbs.of_agent(loop, Home(tmp_path), there.desk, (f"{RUN}/a", 1), ask) == {"released": []}, "it is another's"
+        assert await lease_requests.of_agent(loop, Home(tmp_path), there.desk, (f"{RUN}/a", 1), ask) == {"released": []}, "it is another's"
         assert there.held() == [("b", "src")]
 
 
 def test_the_files_that_a_tool_is_about_to_write() -> None:
     patch = "*** Begin Patch\n*** Update File: a b.py\n*** Move to: c.py\n@@\n-x\n*** Delete File: d\n*** End Patch"
-    assert lease_hooks.written({"tool_name": "apply_patch", "tool_input": {"command": patch}}) == ["a b.py", "c.py", "d"]
-    assert lease_hooks.written({"tool_name": "NotebookEdit", "tool_input": {"notebook_path": "/w/x.ipynb"}}) == ["/w/x.ipynb"]
+    assert lease_requests.written({"tool_name": "apply_patch", "tool_input": {"command": patch}}) == ["a b.py", "c.py", "d"]
+    assert lease_requests.written({"tool_name": "NotebookEdit", "tool_input": {"notebook_path": "/w/x.ipynb"}}) == ["/w/x.ipynb"]
     for nothing in ({}, {"tool_name": "Bash", "tool_input": {"file_path": "x"}}, {"tool_name": ["Edit"], "tool_input": {}}):
-        assert lease_hooks.written(nothing) == []
+        assert lease_requests.written(nothing) == []
     odd_ones: list[Any] = [None, [], "x", {"file_path": 1}, {"file_path": "x" * 5000}, {"file_path": ""}]
     for odd in odd_ones:
-        assert lease_hooks.written({"tool_name": "Edit", "tool_input": odd}) == []
+        assert lease_requests.written({"tool_name": "Edit", "tool_input": odd}) == []
 
 
 @in_a_loop

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.deliveries import DeliveryState
-from supervisor.core.errors import Deadlock, NightcrewError, NotFound, Refused, TimedOut, UsageError
-from supervisor.core.mail import TERMS
-from supervisor.core.states import TaskState
-from supervisor.ledger import mail as rows
+from memory import mail_rows
+from memory.mail import TERMS
+from supervisor.kernel.conversations import DeliveryState
+from supervisor.kernel.errors import Deadlock, NightcrewError, NotFound, Refused, TimedOut, UsageError
+from supervisor.kernel.states import TaskState
 from tests.daemon.memory.mail_kit import AGENT, PERSON, PROJECT, A, B, C, eventually, in_a_loop, mail_desk
 from tests.ledger.kit import submission
 
@@ -40,12 +40,12 @@ async def test_a_reply_goes_to_the_other_side_in_the_same_thread(tmp_path: Path)
         await kit.send(B, "person", "for your information")
         first, second = (await kit.ask(PERSON, "ls"))["mails"]
         assert (first["id"], first["overdue"], second["type"]) == (asked, False, "info"), "the urgent one is first"
-        assert [one.id for one in rows.asked_of_person(kit.ledger.db)] == [asked]
+        assert [one.id for one in mail_rows.asked_of_person(kit.ledger.db)] == [asked]
         kit.clock.ahead = 61
         assert (await kit.ask(PERSON, "ls"))["mails"][0]["overdue"]
         answer = (await kit.ask(PERSON, "reply", id=asked, text="8080"))["mail"]
         assert (answer["thread"], answer["in_reply_to"], answer["to"], answer["subject"]) == (asked, asked, A, "Re: which port?")
-        assert kit.state(asked) == "read" and rows.asked_of_person(kit.ledger.db) == []
+        assert kit.state(asked) == "read" and mail_rows.asked_of_person(kit.ledger.db) == []
         assert not (await kit.ask(PERSON, "ls", all=True))["mails"][0]["overdue"], "it is answered"
         assert (await kit.ask(A, "read"))["mail"]["text"].strip() == "8080"
 
@@ -144,7 +144,7 @@ async def test_who_is_not_there_is_named_with_the_nearest(tmp_path: Path) -> Non
                 await kit.ask(A, "send", **{"to": "b", "text": "x", **broken})
         with pytest.raises(UsageError, match="send, ls, read, reply, wait"):
             await kit.ask(A, "burn")
-        assert rows.unread(kit.ledger.db) == []
+        assert mail_rows.unread(kit.ledger.db) == []
 
 
 @in_a_loop
@@ -180,7 +180,7 @@ async def test_a_text_for_the_next_turn_is_claimed_once_it_was_taken(tmp_path: P
         kit.ledger.deliveries.typing(text.id, 1)
         kit.ledger.deliveries.ended(text.id, DeliveryState.CONFIRMED)
         await kit.step()
-        found = rows.one(kit.ledger.db, sent)
+        found = mail_rows.one(kit.ledger.db, sent)
         assert found is not None and (found.state, found.epoch) == ("read", 1) and found.tokens == -(-text.size * 10 // 36)
         assert kit.boxes(AGENT)["cur"] == [f"{sent}.md"]
 

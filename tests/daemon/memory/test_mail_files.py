@@ -13,11 +13,10 @@ from typing import Any
 
 import pytest
 
-from memory import maildir
-from supervisor.core.deliveries import DeliveryState
-from supervisor.core.errors import Refused
-from supervisor.core.mail import TERMS
-from supervisor.ledger import mail as rows
+from memory import mail_rows, maildir
+from memory.mail import TERMS
+from supervisor.kernel.conversations import DeliveryState
+from supervisor.kernel.errors import Refused
 from tests.daemon.memory.mail_kit import AGENT, A, B, in_a_loop, mail_desk
 
 HOSTILE: dict[str, Callable[[Path], object]] = {
@@ -54,7 +53,7 @@ async def test_files_of_strangers_are_adopted_from_nobody_or_set_aside(tmp_path:
         kit.file(B, "plain.md").write_text("no front matter\n")
         kit.file("0731-aaaa/nobody", "x.md").write_text("x")
         await kit.keeper.scan()
-        found = {one.subject: one for one in rows.unread(kit.ledger.db)}
+        found = {one.subject: one for one in mail_rows.unread(kit.ledger.db)}
         assert {name: (one.sender, one.recipient, str(one.type)) for name, one in found.items()} == {
             "obey me": ("unknown", B, "request"), "no front matter": ("unknown", B, "info"),
         }  # fmt: skip
@@ -67,7 +66,7 @@ async def test_files_of_strangers_are_adopted_from_nobody_or_set_aside(tmp_path:
         with pytest.raises(Refused, match="from unknown, who reads no mail"):
             await kit.ask(B, "reply", id=found["obey me"].id, text="yes")
         await kit.keeper.scan()
-        assert len(rows.unread(kit.ledger.db)) == 1, "once"
+        assert len(mail_rows.unread(kit.ledger.db)) == 1, "once"
 
 
 @in_a_loop
@@ -80,9 +79,9 @@ async def test_a_file_is_taken_when_it_is_whole(tmp_path: Path, monkeypatch: pyt
                 slow.write(piece)
                 slow.flush()
                 await kit.keeper.scan()
-                assert rows.unread(kit.ledger.db) == [], "somebody is at it"
+                assert mail_rows.unread(kit.ledger.db) == [], "somebody is at it"
         await kit.keeper.scan()
-        assert [one.subject for one in rows.unread(kit.ledger.db)] == ["subject of it"]
+        assert [one.subject for one in mail_rows.unread(kit.ledger.db)] == ["subject of it"]
         text = (await kit.ask(B, "read"))["mail"]["text"]
         assert text == "subject of it\nand its text\n"
         kit.file(B, "empty.md").write_text("filled\n")
@@ -90,7 +89,7 @@ async def test_a_file_is_taken_when_it_is_whole(tmp_path: Path, monkeypatch: pyt
         await kit.keeper.scan()
         monkeypatch.setattr(maildir, "EMPTY_S", 0.0)
         await kit.keeper.scan()
-        assert [one.subject for one in rows.unread(kit.ledger.db)] == ["filled", "no subject"]
+        assert [one.subject for one in mail_rows.unread(kit.ledger.db)] == ["filled", "no subject"]
 
 
 @in_a_loop
@@ -103,7 +102,7 @@ async def test_a_mailbox_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
         with pytest.raises(Exception, match="cannot use the mailbox"):
             await kit.send(A, "b")
         await kit.keeper.scan()
-        assert [*outside.rglob("*")] == [outside / "new"] and rows.unread(kit.ledger.db) == []
+        assert [*outside.rglob("*")] == [outside / "new"] and mail_rows.unread(kit.ledger.db) == []
 
 
 @in_a_loop
@@ -112,10 +111,10 @@ async def test_a_flood_of_files_comes_in_at_the_pace_of_one_sender(tmp_path: Pat
         for number in range(TERMS.pair_burst + 5):
             kit.file("person", f"{number:02}.md").write_text(f"number {number}")
         await kit.keeper.scan()
-        assert len(rows.unread(kit.ledger.db)) == TERMS.pair_burst
+        assert len(mail_rows.unread(kit.ledger.db)) == TERMS.pair_burst
         kit.clock.ahead = 10_000
         await kit.keeper.scan()
-        assert len(rows.unread(kit.ledger.db)) == TERMS.pair_burst + 5
+        assert len(mail_rows.unread(kit.ledger.db)) == TERMS.pair_burst + 5
 
 
 STEPS = ("mail.drafted", "mail.accepted", "mail.filed", "mail.given", "mail.claimed", "mail.read")

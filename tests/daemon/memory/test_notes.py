@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.errors import NotFound, Refused, UsageError
-from supervisor.core.retry import Tally
-from supervisor.core.task import Task
-from supervisor.daemon.memory import write_budget
+from memory.service import desk
+from supervisor.kernel.errors import NotFound, Refused, UsageError
+from supervisor.kernel.retry import Tally
+from supervisor.kernel.task import Task
 from tests.daemon.memory.kit import PROJECT, Kit, eventually, memory_desk
 
 FIX, TWO = "1123-k3f9/fix", "1123-k3f9/two"
@@ -168,7 +168,7 @@ async def test_what_is_no_request(tmp_path: Path, op: str, args: dict[str, Any])
 
 @pytest.mark.asyncio
 async def test_an_agent_cannot_fill_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(write_budget, "BYTES", 3000)
+    monkeypatch.setattr(desk, "BYTES", 3000)
     async with memory_desk(tmp_path) as kit:
         works(kit, FIX, TWO)
         for _ in range(2):

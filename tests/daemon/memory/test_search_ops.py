@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from memory.reads import ReadBook
-from supervisor.core.errors import NotFound, Refused, UsageError
-from supervisor.ledger import rows
+from supervisor.kernel.errors import NotFound, Refused, UsageError
+from supervisor.store import rows
 from tests.daemon.memory.kit import PROJECT, Kit, eventually, memory_desk
 
 pytestmark = pytest.mark.asyncio

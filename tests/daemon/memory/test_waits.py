@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.errors import Chosen, Deadlock, Refused, TimedOut
-from supervisor.core.states import TaskState
-from supervisor.core.task import Task
-from supervisor.core.wait_graph import WaitKind
-from supervisor.daemon.memory import graph
-from supervisor.daemon.memory.waits import GRACE_S, WAITS_MAX
+from memory.service import notes
+from memory.service.waits import GRACE_S, WAITS_MAX
+from supervisor.kernel.errors import Chosen, Deadlock, Refused, TimedOut
+from supervisor.kernel.states import TaskState
+from supervisor.kernel.task import Task
+from supervisor.kernel.wait_graph import WaitKind
 from tests.daemon.memory.wait_kit import PROJECT, in_a_loop, parked, waiting
 from tests.ledger.kit import RUN
 
@@ -197,7 +197,7 @@ async def test_the_graph_of_a_project(tmp_path: Path) -> None:
     child = Task(f"{RUN}/child", 8, state=TaskState.WAITING, after=frozenset({f"{RUN}/b"}), project=PROJECT)
     with waiting(tmp_path, "a", "b", child=child, later=replace(child, id=f"{RUN}/later")) as there:
         await parked(there.wait("a", WaitKind.TASK, "child", "child"), there.wait("b", WaitKind.HUMAN, "a reply", "person"))
-        found = graph.shape(there.desk, there.crew, PROJECT)
+        found = notes.shape(there.desk, there.crew, PROJECT)
         assert [(wait["task"].partition("/")[2], wait["kind"], bool(wait["number"])) for wait in found["waits"]] == [
             ("a", "task", True), ("b", "human", True), ("child", "task", False), ("later", "task", False),
         ]  # fmt: skip
@@ -205,4 +205,4 @@ async def test_the_graph_of_a_project(tmp_path: Path) -> None:
             "a": "running", "b": "running", "person": "person", "child": "waiting", "later": "waiting",
         }  # fmt: skip
         assert len(found["edges"]) == 4 and not found["more"]
-        assert graph.shape(there.desk, there.crew, "another")["nodes"] == []
+        assert notes.shape(there.desk, there.crew, "another")["nodes"] == []

@@ -22,15 +22,16 @@ from watchdog.observers.inotify_c import InotifyFD
 
 from memory import maildir, rescan
 from memory.rescan import Rescan
+from memory.service import desk, notes
+from memory.service import mail as mail_keeping
+from memory.service.desk import Pace
 from memory.watching import Watching
-from supervisor.core.crew import Crew
-from supervisor.core.errors import Refused, UsageError
-from supervisor.core.events import NoteAppeared
-from supervisor.core.task import Task, note
-from supervisor.daemon.memory import desk, journal, mail_keeping, note_waiting, watch
-from supervisor.daemon.memory.watch import Pace
-from supervisor.host import mounts
+from supervisor.host import scratch
 from supervisor.host.paths import Home
+from supervisor.kernel.crew import Crew
+from supervisor.kernel.errors import Refused, UsageError
+from supervisor.kernel.events import NoteAppeared
+from supervisor.kernel.task import Task, note
 from tests.daemon.memory.kit import PROJECT, Kit, eventually, memory_desk
 
 pytestmark = pytest.mark.asyncio
@@ -124,8 +125,8 @@ async def test_nothing_is_missed_between_two_calls(tmp_path: Path) -> None:
 
 
 async def test_an_answer_is_bounded_and_the_next_one_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(note_waiting, "ANSWER_MAX", 3)
-    monkeypatch.setattr(note_waiting, "PAGE", 2)
+    monkeypatch.setattr(notes, "ANSWER_MAX", 3)
+    monkeypatch.setattr(notes, "PAGE", 2)
     async with memory_desk(tmp_path) as kit:
         await kit.followed()
         for number in range(7):
@@ -160,7 +161,7 @@ async def test_a_request_that_is_none_is_refused(tmp_path: Path, args: dict[str,
 
 
 async def test_an_author_has_so_many_requests_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(note_waiting, "WAITERS_MAX", 1)
+    monkeypatch.setattr(notes, "WAITERS_MAX", 1)
     async with memory_desk(tmp_path) as kit:
         hearing = len(kit.desk._who_hears)
         one = asyncio.create_task(kit.mem("wait", "r/a", glob="**"))
@@ -223,7 +224,7 @@ def _until(event: threading.Event) -> Iterator[list[str]]:
 
 
 async def test_a_new_directory_with_the_inode_of_the_old_one_is_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "_directory", lambda path: (1, 1) if path.is_dir() else None)
+    monkeypatch.setattr(desk, "_directory", lambda path: (1, 1) if path.is_dir() else None)
     async with memory_desk(tmp_path, Pace(rescan=1e6, roots=1e6)) as kit:
         await kit.followed()
         shutil.rmtree(kit.memory)
@@ -280,7 +281,7 @@ async def test_when_watching_ends_it_polls_says_so_and_begins_anew(tmp_path: Pat
 
 
 async def test_a_file_system_of_others_is_polled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mounts, "file_system", lambda *_: "nfs4")
+    monkeypatch.setattr(scratch, "file_system", lambda *_: "nfs4")
     async with memory_desk(tmp_path, Pace(poll=0.05)) as kit:
         await kit.followed()
         assert kit.desk.watch.why_polled(PROJECT).startswith("nfs4 ")
@@ -332,7 +333,7 @@ async def test_a_storm_of_files_ends_with_what_is_on_the_disk(tmp_path: Path, co
         await eventually(lambda: len(known(kit)) == len(expected), "all of them", 600.0)
         assert known(kit) == expected
     lines = [json.loads(data) for event, data in kit.journals if event == "memory changed"]
-    assert len(lines) <= (time.monotonic() - began) / journal.EVERY_S + 2
+    assert len(lines) <= (time.monotonic() - began) / desk.EVERY_S + 2
     assert sum(len(line["changes"]) + line.get("more", 0) for line in lines) >= len(expected)
 
 
@@ -392,7 +393,7 @@ async def test_a_note_that_a_task_waits_for_is_told_once_it_holds_something(tmp_
 async def test_a_wake_up_keeps_nobody_from_leaving(tmp_path: Path) -> None:
     """The cancellation and the wake-up come in one round of the loop."""
     async with memory_desk(tmp_path) as kit:
-        alone = watch.MemoryWatch(kit.desk, kit.loop.clock, kit.loop.alert)
+        alone = desk.MemoryWatch(kit.desk, kit.loop.clock, kit.loop.alert)
         alone.follow(PROJECT, "mail", Rescan(kit.home.project(PROJECT), "mail", lambda _: False, time.time_ns))
         task = asyncio.create_task(alone.run())
         await eventually(lambda: alone.walks and alone._wake._waiters, "it to rest")

@@ -9,13 +9,13 @@ from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
-from supervisor.core.commands import Start
-from supervisor.core.crew import Crew
-from supervisor.core.states import AttemptState, TaskState
-from supervisor.core.task import Attempt, Task
-from supervisor.core.wait_graph import WaitKind
-from supervisor.daemon.memory.waits import WaitDesk
-from supervisor.ledger.ledger import Ledger
+from memory.service.waits import WaitDesk
+from supervisor.kernel.crew import Crew
+from supervisor.kernel.decision import Start
+from supervisor.kernel.states import AttemptState, TaskState
+from supervisor.kernel.task import Attempt, Task
+from supervisor.kernel.wait_graph import WaitKind
+from supervisor.store.ledger import Ledger
 from tests.ledger.kit import RUN, Wall, rows, submit
 
 PROJECT = "0123456789ab"

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from supervisor.core.spec import TaskSpec
-from supervisor.core.units import rfc3339
-from supervisor.faces.night import model, shape
-from supervisor.faces.night.found import Diff, Found
+from supervisor.features.night import report as night_report
+from supervisor.features.night.report_rows import Diff, Found
 from supervisor.gateway.account import schema
 from supervisor.host import files
 from supervisor.host.paths import Home
-from supervisor.ledger import store
+from supervisor.kernel.format import rfc3339
+from supervisor.kernel.spec import TaskSpec
+from supervisor.store import sqlite
 from tests.faces.report.kit import group
 
 RUN = "1122-n1gh"
@@ -88,7 +88,7 @@ def _insert(db: sqlite3.Connection, table: str, row: dict[str, Any]) -> None:
 def books(root: Path) -> Any:
     """New ones below `root`; what is written is there when this is left."""
     home = Home(files.private_dir(root))
-    with contextlib.closing(store.connect(home.ledger)) as ledger, contextlib.closing(schema.connect(home.gateway_account)) as account:
+    with contextlib.closing(sqlite.connect(home.ledger)) as ledger, contextlib.closing(schema.connect(home.gateway_account)) as account:
         ledger.execute("BEGIN")
         account.execute("BEGIN")
         yield Books(home, ledger, account)
@@ -216,7 +216,7 @@ def sample(root: Path) -> dict[str, Any]:
         made.note(None, None, "outage over", BEGAN + 960)
         made.note(None, None, "machine slept", BEGAN + 2 * HOUR, seconds=600.0, **{"from": BEGAN + HOUR, "to": BEGAN + HOUR + 600})
         made.note(None, None, "machine rebooted", BEGAN + HOUR, why=next(texts))
-    night, old_night = model.read(made.home, RUN, BEGAN + 9 * HOUR), model.read(made.home, "1121-0ld1", BEGAN)
+    night, old_night = night_report.read(made.home, RUN, BEGAN + 9 * HOUR), night_report.read(made.home, "1121-0ld1", BEGAN)
     diff = "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-line2\n+line3\n line4\n"
     ready = [f"{RUN}/ready-{number}" for number in range(2)]
     found = Found(
@@ -227,7 +227,7 @@ def sample(root: Path) -> dict[str, Any]:
         printed={bad: "line5\nline6"},
         trouble=next(texts),
     )
-    return shape.of(night, found, old_night) | {"choices": [group(tuple(next(texts) for _ in range(11)))]}
+    return night_report.of(night, found, old_night) | {"choices": [group(tuple(next(texts) for _ in range(11)))]}
 
 
 def with_texts(made: Any, texts: tuple[str, ...]) -> Any:

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from supervisor.core import candidate_ranking
-from supervisor.core.candidate_ranking import Facts
-from supervisor.core.candidates import Decider
-from supervisor.core.errors import NotFound
-from supervisor.core.states import TaskState
-from supervisor.faces.night import model, shape
-from supervisor.faces.night.facts import Night
+from supervisor.features.best_of import rules as best_of_rules
+from supervisor.features.best_of.rules import Facts
+from supervisor.features.night import report as night_report
+from supervisor.features.night.report_rows import Night
 from supervisor.host.paths import Home
+from supervisor.kernel.candidates import Decider
+from supervisor.kernel.errors import NotFound
+from supervisor.kernel.states import TaskState
 from tests.faces.night.kit import BEGAN, HOUR, MODELS, RUN, account, books, random_night, result
 
 NOW = BEGAN + 9 * HOUR
@@ -29,7 +29,7 @@ def ask(file: Path, sql: str) -> list[Any]:
 
 def test_every_figure_is_the_ledgers(tmp_path: Path) -> None:
     home = random_night(tmp_path / "home", 60, seed=16)
-    night = model.read(home, RUN, NOW)
+    night = night_report.read(home, RUN, NOW)
     figures = night.figures()
 
     assert figures.states == dict(ask(home.ledger, "SELECT state, count(*) FROM task GROUP BY state"))
@@ -48,7 +48,7 @@ def test_every_figure_is_the_ledgers(tmp_path: Path) -> None:
 
 def test_tokens_and_money_are_the_accounts(tmp_path: Path) -> None:
     home = random_night(tmp_path / "home", 60, seed=17)
-    night = model.read(home, RUN, NOW)
+    night = night_report.read(home, RUN, NOW)
     kinds = "sum(input), sum(output), sum(cache_read), sum(cache_write), sum(cost_usd), sum(estimated)"
     more = """count(*) FILTER (WHERE status = 429), count(*) FILTER (WHERE end NOT IN ('refused', 'never sent')),
               count(*) FILTER (WHERE cost_usd IS NULL AND input + output + cache_read + cache_write > 0)"""
@@ -78,11 +78,11 @@ def test_a_pruned_account_gives_way_to_the_results(tmp_path: Path) -> None:
         answered = [{"asked": "opus", "answered": MODELS[0], "requests": 4}]
         made.attempt(task, 1, BEGAN, BEGAN + 60, result=result(task, tokens=tokens, cost_usd=0.5, models=answered))
         made.request(task, 1, BEGAN + 50, input=100, output=20, cache_read=0, cache_write=0, cost_usd=0.1)
-    night = model.read(made.home, RUN, NOW)
+    night = night_report.read(made.home, RUN, NOW)
     assert (night.spent.tokens.total, night.spent.known_usd, night.spent.requests) == (1000, 0.5, 4)
     assert night.by_model[MODELS[0]] == night.spent
     made.home.gateway_account.unlink()
-    assert model.read(made.home, RUN, NOW).spent.cost_usd == 0.5
+    assert night_report.read(made.home, RUN, NOW).spent.cost_usd == 0.5
 
 
 def test_a_damaged_account_is_said_and_the_rest_is_told(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_damaged_account_is_said_and_the_rest_is_told(tmp_path: Path) -> None:
     for suffix in ("-wal", "-shm"):
         home.gateway_account.with_name(home.gateway_account.name + suffix).unlink(missing_ok=True)
     home.gateway_account.write_bytes(b"SQLite format 3\0" + b"\xff" * 5000)
-    night = model.read(home, RUN, NOW)
+    night = night_report.read(home, RUN, NOW)
     assert len(night.tasks) == 5
     assert "account" in night.trouble[0]
     assert night.spent.requests == 0
@@ -104,7 +104,7 @@ def test_results_that_are_no_results(tmp_path: Path, text: str) -> None:
         made.run()
         task = made.task("lint", "failed", "exit code 1")
         made.attempt(task, 1, BEGAN, BEGAN + 60, "failed", result=text, account=text)
-    night = model.read(made.home, RUN, NOW)
+    night = night_report.read(made.home, RUN, NOW)
     assert night.tasks[0].work is None
     assert night.times.unmeasured == 1
     assert bool(night.trouble) is not text.startswith('{"tokens')
@@ -116,7 +116,7 @@ def test_numbers_that_are_none(tmp_path: Path) -> None:
         task = made.task("lint")
         wrong = '{"tokens": {"input": 1e999, "output": -5, "cache_read": "7", "cache_write": true}, "cost_usd": NaN, "commits": "2"}'
         made.attempt(task, 1, BEGAN, BEGAN + 60, result=wrong, account='{"wall_s": "x", "model_s": Infinity}')
-    night = model.read(made.home, RUN, NOW)
+    night = night_report.read(made.home, RUN, NOW)
     assert night.spent.tokens.total == 0
     assert night.times.wall_s == night.times.model_s == 0.0
 
@@ -128,7 +128,7 @@ def one(tmp_path: Path, *events: tuple[str, float], state: str = "running", end:
         made.attempt(task, 1, BEGAN, BEGAN + 100 if end else None, end)
         for event, after in events:
             made.note(task, 1, event, BEGAN + after, **({"question": "May I?"} if event == "set aside" else {}))
-    return model.read(made.home, RUN, BEGAN + 200)
+    return night_report.read(made.home, RUN, BEGAN + 200)
 
 
 def test_a_question_stands_until_somebody_lets_it_go_on(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_the_spans_of_one_attempt(tmp_path: Path) -> None:
         made.note(task, 1, "paused", BEGAN + 80)
         made.note(task, 1, "set aside", BEGAN + 80, question="?")
         made.note(task, 1, "resumed", BEGAN + 100)
-    spans = [(begin - BEGAN, end - BEGAN, kind) for begin, end, kind in model.read(made.home, RUN, NOW).tasks[0].attempts[0].spans]
+    spans = [(begin - BEGAN, end - BEGAN, kind) for begin, end, kind in night_report.read(made.home, RUN, NOW).tasks[0].attempts[0].spans]
     assert spans == [
         (0, 30, "slot"),
         (30, 31, "launch"),
@@ -181,7 +181,7 @@ def test_events_of_other_hours_are_not_told(tmp_path: Path) -> None:
         made.note(None, None, "night over", BEGAN + 62, run="1122-0ther", why="another night's")
         made.note(None, None, "night closing", BEGAN + 63, run=RUN, why="its cap is reached")
         made.note(None, None, "machine rebooted", BEGAN + 9000)
-    told = [(event.kind, event.words, event.until) for event in model.read(made.home, RUN, NOW).events]
+    told = [(event.kind, event.words, event.until) for event in night_report.read(made.home, RUN, NOW).events]
     assert told == [
         ("machine", "the clock was set back by 1 h 00 min", None),
         ("outage", "no provider serves anything", None),
@@ -196,7 +196,7 @@ def test_breakers_are_told_from_their_opening_to_their_closing(tmp_path: Path) -
         for at, after in ((10, "open"), (20, "half-open"), (30, "open"), (40, "closed")):
             data = f'{{"breaker": "limit", "after": "{after}", "why": "the limit is near"}}'
             made.account.execute("INSERT INTO journal (at, about, event, data) VALUES (?, 'pool', 'breaker', ?)", (BEGAN + at, data))
-    (event,) = model.read(made.home, RUN, NOW).events
+    (event,) = night_report.read(made.home, RUN, NOW).events
     assert (event.at, event.until, event.words) == (BEGAN + 10, BEGAN + 40, "the breaker of pool opened: the limit is near")
 
 
@@ -213,11 +213,11 @@ def test_what_never_began(tmp_path: Path) -> None:
     with books(tmp_path / "home") as made:
         made.run()
         made.task("late", "expired", "the night ended at 06:30")
-    night = model.read(made.home, RUN, NOW)
+    night = night_report.read(made.home, RUN, NOW)
     assert [(task.state, task.reason) for task in night.unstarted] == [(TaskState.EXPIRED, "the night ended at 06:30")]
     assert night.ended == BEGAN
     with pytest.raises(NotFound):
-        model.read(made.home, "1122-none", NOW)
+        night_report.read(made.home, "1122-none", NOW)
 
 
 @pytest.mark.parametrize("decided", [False, True])
@@ -230,13 +230,13 @@ def test_of_candidates_the_chosen_one_alone_is_ready(tmp_path: Path, decided: bo
         group = made.task("api", "done" if decided else "waiting", decide=Decider.PERSON)
         made.ledger.executemany("INSERT INTO dependency (task, needs) VALUES (?, ?)", [(group, task) for task in tries])
         if decided:
-            ranking = candidate_ranking.shape(candidate_ranking.rank([Facts(task, TaskState.DONE, 1) for task in tries]))
+            ranking = best_of_rules.shape(best_of_rules.rank([Facts(task, TaskState.DONE, 1) for task in tries]))
             row = (group, tries[1], 1, "c0ffee", "person", "It is whole.", ranking, BEGAN + 3 * HOUR)
             made.ledger.execute("INSERT INTO choice VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
-    night = model.read(made.home, RUN, BEGAN + 9 * HOUR)
+    night = night_report.read(made.home, RUN, BEGAN + 9 * HOUR)
     assert [task.name for task in night.tasks if task.ready] == (["api-2"] if decided else [])
     assert night.figures().ready == int(decided)
-    (told,) = shape.of(night)["choices"]
+    (told,) = night_report.of(night)["choices"]
     assert [place["task"] for place in told["places"]] == tries
     assert told["commands"] == [f"nightcrew take {group}"] if decided else [f"nightcrew diff {tries[0]}", f"nightcrew choose {group} api-1"]
     assert told["said"] == (f"{tries[1]} was chosen by person: It is whole." if decided else "a person chooses")
@@ -245,4 +245,4 @@ def test_of_candidates_the_chosen_one_alone_is_ready(tmp_path: Path, decided: bo
 def test_a_home_without_an_account(tmp_path: Path) -> None:
     home = random_night(tmp_path / "home", 3, seed=2)
     home.gateway_account.unlink()
-    assert not model.read(Home(home.root), RUN, NOW).trouble
+    assert not night_report.read(Home(home.root), RUN, NOW).trouble

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.errors import one_line
-from supervisor.faces.night import html, markdown, model, shape, words, write
-from supervisor.faces.night.found import Diff, Found
+from supervisor.features.night import report as night_report
+from supervisor.features.night import report_pages, report_words
+from supervisor.features.night.report_rows import Diff, Found
+from supervisor.kernel.errors import one_line
 from tests.faces.night.kit import BEGAN, HOUR, RUN, books, random_night, sample, with_texts
 from tests.faces.report.kit import HOSTILE
 from tests.faces.report.test_html import HARMLESS, Page, outline
@@ -28,7 +29,7 @@ SECTIONS = ["needs", "unwell", "choices", "ready", "elsewhere", "cost", "time", 
 
 
 def test_the_order_of_the_page(made: dict[str, Any]) -> None:
-    page = Page(html.render(made))
+    page = Page(report_pages.render_html(made))
     assert [found["id"] for tag, found in page.tags if tag == "section"] == SECTIONS
     targets = {(found["href"] or "")[1:] for tag, found in page.tags if tag == "a"}
     assert targets < {*SECTIONS}
@@ -37,7 +38,7 @@ def test_the_order_of_the_page(made: dict[str, Any]) -> None:
 
 
 def test_the_order_of_the_markdown(made: dict[str, Any]) -> None:
-    titles = re.findall(r"^## (.*)$", markdown.render(made), re.MULTILINE)
+    titles = re.findall(r"^## (.*)$", report_pages.render_markdown(made), re.MULTILINE)
     assert titles == [
         "Needs you",
         "Did not end well",
@@ -80,8 +81,10 @@ class Cells(HTMLParser):
 
 @pytest.mark.parametrize("first", ["Task", "Model"])
 def test_both_pages_have_the_same_tables(made: dict[str, Any], first: str) -> None:
-    plain = [[cell.strip() for cell in row] for row in Cells(html.render(made)).rows]
-    marked = [[cell.strip(" `\\").replace("\\", "") for cell in line.split("|")[1:-1]] for line in markdown.render(made).split("\n")]
+    plain = [[cell.strip() for cell in row] for row in Cells(report_pages.render_html(made)).rows]
+    marked = [
+        [cell.strip(" `\\").replace("\\", "") for cell in line.split("|")[1:-1]] for line in report_pages.render_markdown(made).split("\n")
+    ]
     marked = [row for row in marked if not set("".join(row)) <= set("-:")]
     other = ["Model" if first == "Task" else "Task"]
     for rows in (plain, marked):
@@ -94,7 +97,7 @@ def test_both_pages_have_the_same_tables(made: dict[str, Any], first: str) -> No
 
 
 def test_no_text_changes_the_page(made: dict[str, Any]) -> None:
-    attacked, plain = Page(html.render(with_texts(made, HOSTILE))), Page(html.render(with_texts(made, HARMLESS)))
+    attacked, plain = Page(report_pages.render_html(with_texts(made, HOSTILE))), Page(report_pages.render_html(with_texts(made, HARMLESS)))
     assert outline(attacked) == outline(plain)
     for text in HOSTILE:
         assert one_line(text).replace("`", "") in attacked.text.replace("`", ""), text
@@ -102,8 +105,8 @@ def test_no_text_changes_the_page(made: dict[str, Any]) -> None:
 
 
 def test_no_text_changes_the_markdown(made: dict[str, Any]) -> None:
-    text = markdown.render(with_texts(made, HOSTILE))
-    plain = markdown.render(with_texts(made, HARMLESS))
+    text = report_pages.render_markdown(with_texts(made, HOSTILE))
+    plain = report_pages.render_markdown(with_texts(made, HARMLESS))
     assert re.sub(r"[^\n|#]", "", text).count("\n") == plain.count("\n")
     assert [line[:2] for line in text.split("\n")] == [line[:2] for line in plain.split("\n")]
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f\u202e\u2028\ud800-\udfff]", text)
@@ -113,14 +116,14 @@ def test_no_text_changes_the_markdown(made: dict[str, Any]) -> None:
 
 def test_json_is_ascii_and_says_the_same(made: dict[str, Any]) -> None:
     attacked = with_texts(made, HOSTILE)
-    text = write.as_json(attacked)
+    text = report_pages.as_json(attacked)
     assert text.isascii()
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f]", text)
     assert json.loads(text) == attacked
 
 
 def test_the_page_runs_and_fetches_only_what_it_brought(made: dict[str, Any]) -> None:
-    text = html.render(made)
+    text = report_pages.render_html(made)
     page = Page(text)
     policy = next(found["content"] or "" for tag, found in page.tags if tag == "meta" and found.get("http-equiv"))
     assert policy.startswith("default-src 'none'; script-src 'sha256-")
@@ -132,12 +135,12 @@ def test_the_page_runs_and_fetches_only_what_it_brought(made: dict[str, Any]) ->
 
 def test_three_hundred_tasks_stay_below_two_megabytes(tmp_path: Path) -> None:
     home = random_night(tmp_path / "home", 300, seed=5)
-    found = shape.of(model.read(home, RUN, BEGAN + 9 * HOUR), Found(on="main"))
-    assert max(len(form(found)) for form in write.FORMATS.values()) < 2_000_000
+    found = night_report.of(night_report.read(home, RUN, BEGAN + 9 * HOUR), Found(on="main"))
+    assert max(len(form(found)) for form in report_pages.FORMATS.values()) < 2_000_000
 
 
 def test_the_files_are_written_whole_and_for_their_owner(made: dict[str, Any], tmp_path: Path) -> None:
-    page = write.write(made, tmp_path / "out")
+    page = report_pages.write(made, tmp_path / "out")
     assert page == tmp_path / "out" / "night.html"
     assert {file.name: file.stat().st_mode & 0o777 for file in (tmp_path / "out").iterdir()} == dict.fromkeys(
         ("night.html", "night.md", "night.json"), 0o600
@@ -156,7 +159,7 @@ def verdict(tmp_path: Path, *states: str, began: bool = True, asks: int = 0) -> 
                 )
             if number < asks:
                 made.note(task, 1, "set aside", BEGAN + 5, question="May I?")
-    found = words.verdict(model.read(made.home, RUN, BEGAN + 100))
+    found = report_words.verdict(night_report.read(made.home, RUN, BEGAN + 100))
     return f"{found.kind}: {found.word}: {found.sentence}"
 
 
@@ -182,17 +185,17 @@ def test_the_commonest_reason(tmp_path: Path) -> None:
         made.run()
         for number, why in enumerate(("exit code 7", "exit code 7", "killed by signal 9")):
             made.attempt(made.task(f"t{number}", "failed", f"failed: {why}"), 1, BEGAN, BEGAN + 9, "failed")
-    assert words.commonest(model.read(made.home, RUN, BEGAN + 100)) == "The commonest reason, 2 times: exit code 7"
+    assert report_words.commonest(night_report.read(made.home, RUN, BEGAN + 100)) == "The commonest reason, 2 times: exit code 7"
 
 
 def test_times_are_local_and_say_their_zone_when_the_clock_was_changed(monkeypatch: pytest.MonkeyPatch, zone: Any) -> None:
     zone("Europe/Berlin")
     run = {"began": "2026-10-24T20:30:00Z", "ended": "2026-10-25T05:30:00Z", "until": None}
-    assert words.zoned({"run": run})
-    assert words.clock("2026-10-25T00:30:00Z", zoned=True) == "02:30 CEST"
-    assert words.clock("2026-10-25T01:30:00Z", zoned=True) == "02:30 CET"
-    assert words.period(run, "") == "24 Oct 2026, 22:30 CEST to 06:30 CET"
-    labels = [label for _, label in html.ticks({"zero": "2026-10-24T22:30:00Z", "length_s": 4 * HOUR}, True)]
+    assert report_words.zoned({"run": run})
+    assert report_words.clock("2026-10-25T00:30:00Z", zoned=True) == "02:30 CEST"
+    assert report_words.clock("2026-10-25T01:30:00Z", zoned=True) == "02:30 CET"
+    assert report_words.period(run, "") == "24 Oct 2026, 22:30 CEST to 06:30 CET"
+    labels = [label for _, label in report_pages.ticks({"zero": "2026-10-24T22:30:00Z", "length_s": 4 * HOUR}, True)]
     assert labels == ["01:00 CEST", "02:00 CEST", "02:00 CET", "03:00 CET"]
 
 
@@ -201,8 +204,8 @@ def test_a_very_long_text_is_cut_on_the_pages_alone(tmp_path: Path) -> None:
         made.run()
         made.attempt(made.task("asks", "running"), 1, BEGAN, None, None)
         made.note(f"{RUN}/asks", 1, "set aside", BEGAN + 5, question="why " * 100_000)
-    found = shape.of(model.read(made.home, RUN, BEGAN + 100))
-    assert max(len(html.render(found)), len(markdown.render(found))) < 60_000
+    found = night_report.of(night_report.read(made.home, RUN, BEGAN + 100))
+    assert max(len(report_pages.render_html(found)), len(report_pages.render_markdown(found))) < 60_000
     assert found["needs"][0]["question"] == "why " * 100_000
     assert found["needs"][0]["commands"] == [f"nightcrew {verb} {RUN}/asks" for verb in ("attach", "resume")]
 
@@ -214,7 +217,7 @@ def test_what_to_do_depends_on_whether_its_agent_lives(tmp_path: Path) -> None:
             task = made.task(state, state)
             made.attempt(task, 1, BEGAN, BEGAN + 60, "failed")
             made.note(task, 1, "set aside", BEGAN + 60, question="May I?")
-    needs = shape.of(model.read(made.home, RUN, BEGAN + 100))["needs"]
+    needs = night_report.of(night_report.read(made.home, RUN, BEGAN + 100))["needs"]
     assert [[command.split()[1] for command in one["commands"]] for one in needs] == [["logs", "resume"], ["logs", "retry"]]
 
 
@@ -223,14 +226,14 @@ def test_one_that_failed_and_then_had_no_time_left_says_both(tmp_path: Path) -> 
         made.run()
         task = made.task("cart", "expired", "the night ended at 06:30")
         made.attempt(task, 1, BEGAN, BEGAN + 60, "failed", end_cause="gate: exit code 2")
-    night = model.read(made.home, RUN, BEGAN + 100)
-    (one,) = shape.of(night)["unwell"]
+    night = night_report.read(made.home, RUN, BEGAN + 100)
+    (one,) = night_report.of(night)["unwell"]
     assert one["reason"] == "the night ended at 06:30; its last attempt: gate: exit code 2"
     assert one["commands"][0] == f"nightcrew logs --stream gate {RUN}/cart"
-    assert words.verdict(night).sentence == "none of 1 task is done and 1 did not finish."
+    assert report_words.verdict(night).sentence == "none of 1 task is done and 1 did not finish."
     (attempt,) = night.tasks[0].attempts
     same = replace(night.tasks[0], attempts=(replace(attempt, why="402: the night ended at 06:30"),))
-    assert words.reason(same) == "the night ended at 06:30"
+    assert report_words.reason(same) == "the night ended at 06:30"
 
 
 def test_who_asks_at_this_moment_is_told_too(tmp_path: Path) -> None:
@@ -238,12 +241,12 @@ def test_who_asks_at_this_moment_is_told_too(tmp_path: Path) -> None:
         made.run()
         for name in ("later", "first"):
             made.attempt(made.task(name, "running"), 1, BEGAN, None, None)
-    night = model.read(made.home, RUN, BEGAN + 100)
+    night = night_report.read(made.home, RUN, BEGAN + 100)
     asks = {
         f"{RUN}/{name}": {"state": "waiting_permission", "detail": f"{name}?", "since": BEGAN + at}
         for name, at in (("later", 50), ("first", 9))
     }
-    needs = shape.of(replace(night, asks=asks), Found(diffs={f"{RUN}/first": Diff("+x\n")}))["needs"]
+    needs = night_report.of(replace(night, asks=asks), Found(diffs={f"{RUN}/first": Diff("+x\n")}))["needs"]
     assert [(one["question"], one["since"]) for one in needs] == [
         ("first?", "2026-11-22T22:30:09.000Z"),
         ("later?", "2026-11-22T22:30:50.000Z"),

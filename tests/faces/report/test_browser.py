@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright import sync_api as playwright
 
-from supervisor.faces.report import html
+from supervisor.views.report import pages
 from tests.faces.browsing import DESK, NEEDS_CHROMIUM, PHONE, Opened
 from tests.faces.report.kit import HOSTILE, NAMES, analysis, hostile, perspective, ready, sample, summary
 from tests.support import wait_until
@@ -21,7 +21,7 @@ Open = Callable[..., Opened]
 @pytest.fixture
 def show(open_page: Callable[..., Opened]) -> Open:
     def opened(report: dict[str, Any], size: tuple[int, int] = DESK, **options: Any) -> Opened:
-        return open_page(html.render(report), size, **options)
+        return open_page(pages.render_html(report), size, **options)
 
     return opened
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.errors import one_line
-from supervisor.faces import model_usage
-from supervisor.faces.report import html, markdown
+from supervisor.kernel.errors import one_line
+from supervisor.views import figures
+from supervisor.views.report import pages
 from tests.faces.report.kit import HOSTILE, NAMES, analysis, group, hostile, perspective, ready, report, sample, summary, task, young
 
 HARMLESS = tuple(f"name{n}" for n in range(len(HOSTILE)))
@@ -53,7 +53,7 @@ def outline(page: Page) -> list[tuple[str, tuple[str, ...], str | None]]:
 
 @pytest.mark.parametrize("make", [hostile, ready])
 def test_no_text_changes_the_page(make: Any) -> None:
-    attacked, plain = Page(html.render(make(HOSTILE))), Page(html.render(make(HARMLESS)))
+    attacked, plain = Page(pages.render_html(make(HOSTILE))), Page(pages.render_html(make(HARMLESS)))
     assert outline(attacked) == outline(plain)
     for text in HOSTILE:
         seen = one_line(text).replace("`", "")
@@ -61,16 +61,16 @@ def test_no_text_changes_the_page(make: Any) -> None:
 
 
 def test_the_charts_data_cannot_end_its_element() -> None:
-    page = Page(html.render(hostile()))
+    page = Page(pages.render_html(hostile()))
     data = page.raw["script application/json"]
     assert not re.search("[<>&\u2028\u2029]", data)
     assert json.loads(data)["hot"]["rows"] == [one_line(name) for name in HOSTILE]
-    assert html.json_island("</script>\u2028&") == '"\\u003c/script\\u003e\\u2028\\u0026"'
+    assert pages.json_island("</script>\u2028&") == '"\\u003c/script\\u003e\\u2028\\u0026"'
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_page_runs_and_fetches_only_what_it_brought(name: str) -> None:
-    page = Page(html.render(sample(name)))
+    page = Page(pages.render_html(sample(name)))
     policy = next(found["content"] for tag, found in page.tags if tag == "meta" and found.get("http-equiv"))
     digests = [base64.b64encode(hashlib.sha256(page.raw[one].encode()).digest()).decode() for one in ("script", "style")]
     assert policy == (
@@ -84,65 +84,65 @@ def test_the_page_runs_and_fetches_only_what_it_brought(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_link_has_its_target(name: str) -> None:
-    tags = Page(html.render(sample(name))).tags
+    tags = Page(pages.render_html(sample(name))).tags
     ids = [found["id"] for _, found in tags if "id" in found]
     assert len(ids) == len(set(ids))
     assert {(found["href"] or "")[1:] for tag, found in tags if tag == "a"} <= set(ids)
 
 
 def test_the_licence_of_the_charts_comes_along() -> None:
-    assert "Copyright (c) 2022 Leon Sorokin" in html.render(report())
+    assert "Copyright (c) 2022 Leon Sorokin" in pages.render_html(report())
 
 
 def test_a_run_without_anything() -> None:
-    text = Page(html.render(report())).text
+    text = Page(pages.render_html(report())).text
     assert "Nothing ran." in text
     assert "No task belongs to this run." in text
 
 
 def test_what_nobody_looked_at_is_said() -> None:
-    page = Page(html.render(report(exclude=list(HOSTILE))))
+    page = Page(pages.render_html(report(exclude=list(HOSTILE))))
     assert "Nobody looked at " in page.text and all(one_line(text) in page.text for text in HOSTILE)
-    assert outline(page) == outline(Page(html.render(report(exclude=list(HARMLESS)))))
-    assert "; nobody looked at `vendor/*`" in markdown.render(report(exclude=["vendor/*"]))
-    assert "Nobody looked at" not in html.render(report(exclude=[]))
+    assert outline(page) == outline(Page(pages.render_html(report(exclude=list(HARMLESS)))))
+    assert "; nobody looked at `vendor/*`" in pages.render_markdown(report(exclude=["vendor/*"]))
+    assert "Nobody looked at" not in pages.render_html(report(exclude=[]))
 
 
 def test_an_empty_repository() -> None:
     made = analysis(
         summary=summary([perspective("tests", score=None, reason="no Python files")], files=0, actions=["There are no Python files here."])
     )
-    text = Page(html.render(made)).text
+    text = Page(pages.render_html(made)).text
     assert "no score" in text
     assert "There is no Python file at this commit." in text
 
 
 def test_an_analysis_that_nobody_has_answered_yet_shows_its_crew_alone() -> None:
-    page = Page(html.render(young()))
+    page = Page(pages.render_html(young()))
     assert [found["id"] for tag, found in page.tags if tag == "section"] == ["crew"]
     assert "nothing is known yet" in page.text and "No analyst ran" not in page.text and "Analysis of shop" in page.text
-    assert "No analyst ran" not in markdown.render(young()) and "## Health" not in markdown.render(young())
+    assert "No analyst ran" not in pages.render_markdown(young()) and "## Health" not in pages.render_markdown(young())
 
 
 def test_an_analysis_that_runs_shows_what_is_known() -> None:
-    page = Page(html.render(young(known=True)))
+    page = Page(pages.render_html(young(known=True)))
     assert [found["id"] for tag, found in page.tags if tag == "section"] == ["health", "perspectives", "crew", "method"]
     assert "from 1 of 5 perspectives" in page.text and "No analyst ran" not in page.text and "failed" not in page.text
-    assert "## Health: 50.0 of 100, from 1 of 5 perspectives" in markdown.render(young(known=True))
+    assert "## Health: 50.0 of 100, from 1 of 5 perspectives" in pages.render_markdown(young(known=True))
 
 
 def test_what_to_do_stands_before_what_was_found() -> None:
     made = analysis(findings=2)
     made["summary"]["actions"] = ["Split it."]
-    text = html.render(made)
+    text = pages.render_html(made)
     assert text.index('id="actions"') < text.index('id="fix"') and made["summary"]["issues"][0]["message"] in text
-    text = markdown.render(made)
+    text = pages.render_markdown(made)
     assert text.index("## Next") < text.index("## What to fix first")
 
 
 def test_columns_without_news_are_left_out() -> None:
     def heads(**changes: Any) -> str:
-        return html.render(report(summary=summary([perspective("tests"), perspective("security", **changes)])))
+        return pages.render_html(report(summary=summary([perspective("tests"), perspective("security", **changes)])))
 
     assert "Unparsable" not in heads() and ">Parts" not in heads()
     assert "Unparsable" in heads(unparsable=1) and ">Parts" in heads(shards=3)
@@ -150,44 +150,42 @@ def test_columns_without_news_are_left_out() -> None:
 
 def test_what_models_took_is_told_a_task_and_in_sum() -> None:
     lint, cart = {"tokens": 61_000, "cost_usd": 0.25, "wait_s": 12.0}, {"tokens": 500, "cost_usd": None, "wait_s": 0.0}
-    made = report(
-        tasks=[task("lint", spent=lint), task("cart", spent=cart), task("docs", spent=None)], spent=model_usage.total([lint, cart])
-    )
-    for text in (Page(html.render(made)).text, markdown.render(made).replace("`", "")):
+    made = report(tasks=[task("lint", spent=lint), task("cart", spent=cart), task("docs", spent=None)], spent=figures.total([lint, cart]))
+    for text in (Page(pages.render_html(made)).text, pages.render_markdown(made).replace("`", "")):
         assert "Models: 62k tokens, cost not known, waited 12.0 s." in text
         assert "61k tokens, $0.2500, waited 12.0 s" in text and "500 tokens, cost not known" in text
-    assert "Models" not in Page(html.render(report(tasks=[task("lint")]))).text, "a report of before, or without any"
-    assert "Models" not in markdown.render(report(tasks=[task("lint", spent=None)], spent=None))
+    assert "Models" not in Page(pages.render_html(report(tasks=[task("lint")]))).text, "a report of before, or without any"
+    assert "Models" not in pages.render_markdown(report(tasks=[task("lint", spent=None)], spent=None))
 
 
 def test_a_group_has_its_ranking_its_reasons_and_what_to_type() -> None:
     made = report(choices=[group(("one", "two"), decided=True)])
-    page, said = Page(html.render(made)), markdown.render(made)
+    page, said = Page(pages.render_html(made)), pages.render_markdown(made)
     assert "passed, weaker188$0.93412.0 s" in re.sub(r"\n *", "", page.text)
     assert "| `1*` | one | done | passed, weaker | 1 | 88 | `$0.93` | 412.0 s |" in said
     assert "| 2 | two | failed | - | - | - | - | - |" in said
     for text in ("1 one: one", "2 two: one", "one two", "nightcrew choose"):
         assert text in page.text and text in said
-    assert "choices" not in html.render(report()) and "best of" not in markdown.render(report())
+    assert "choices" not in pages.render_html(report()) and "best of" not in pages.render_markdown(report())
 
 
 def test_what_was_not_chosen_is_not_to_be_taken() -> None:
     tasks = [task(f"api-{number}", commits=2, chosen=number == 1 or None) for number in (1, 2)] + [task("api-3", commits=2, chosen=False)]
-    said = markdown.render(report(tasks=tasks))
+    said = pages.render_markdown(report(tasks=tasks))
     assert "take 1121-k3f9/api-1" in said and "take 1121-k3f9/api-2" in said and "take 1121-k3f9/api-3" not in said
 
 
 def test_a_long_last_line_is_cut() -> None:
     made = report(tasks=[task("lint", last_line="<b>" + "x" * 500)])
-    for text in (Page(html.render(made)).text, markdown.render(made)):
+    for text in (Page(pages.render_html(made)).text, pages.render_markdown(made)):
         assert "x" * 196 + "…" in text and "x" * 197 not in text
 
 
 def test_without_a_baseline_the_crew_says_how_long_it_took() -> None:
     made = sample("large")
-    assert 'id="parallel"' in html.render(made)
+    assert 'id="parallel"' in pages.render_html(made)
     made["figures"]["sequential_s"] = None
-    page = html.render(made)
+    page = pages.render_html(made)
     assert "parallel" not in re.findall(r'(?:id="|href="#)(\w+)', page) and page.count('class="lead"') == 1
 
 
@@ -198,19 +196,19 @@ def test_an_analysis_in_which_all_failed() -> None:
         summary=summary([perspective(name, "failed", None) for name in names], failed=lost), tasks=[task(name, "failed") for name in names]
     )
     made["run"]["state"] = "failed"
-    text = Page(html.render(made)).text
+    text = Page(pages.render_html(made)).text
     assert "Failed. None of 5 perspectives gave a result" in text
     assert text.count("killed by signal 9") == 5
 
 
 def test_thirty_tasks_and_five_thousand_findings() -> None:
-    page = html.render(analysis(findings=5_000, tasks=30))
+    page = pages.render_html(analysis(findings=5_000, tasks=30))
     assert page.count('<tr><td><span class="sev h">') == 5_000
     assert len(page.encode()) < 2_000_000
 
 
 def test_the_size_of_an_ordinary_analysis() -> None:
-    assert len(html.render(analysis(findings=500, tasks=10)).encode()) < 300_000
+    assert len(pages.render_html(analysis(findings=500, tasks=10)).encode()) < 300_000
 
 
 def colours(block: str) -> dict[str, str]:
@@ -224,7 +222,7 @@ def luminance(colour: str) -> float:
 
 
 def test_every_colour_of_text_can_be_read_by_day_and_by_night() -> None:
-    style = html._style()
+    style = pages._style()
     light, dark = (colours(block) for block in style.split(":root {")[1:3])
     for theme in (light, light | dark):
         for name in ("ink", "muted", "accent", "high", "medium", "low", "good"):

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from supervisor.core.errors import one_line
-from supervisor.faces.report import escape, markdown, words
+from supervisor.kernel.errors import one_line
+from supervisor.views.report import pages, words
 from tests.faces.report.kit import HOSTILE, NAMES, analysis, hostile, ready, report, sample, task
 
 PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
@@ -58,7 +58,7 @@ NASTY = st.text(st.sampled_from("ab1 `|\\*_[]()<>&@#:/.!~$-\n\t\"'wéÿ\u202e") 
 @given(NASTY)
 def test_code_shows_exactly_the_text(value: str) -> None:
     value = one_line(value)
-    tokens = inline(escape.code(value))
+    tokens = inline(words.code(value))
     check_inert(tokens)
     assert visible(tokens).strip() == " ".join(value.split())
 
@@ -66,23 +66,23 @@ def test_code_shows_exactly_the_text(value: str) -> None:
 @given(NASTY)
 def test_running_text_shows_the_text(value: str) -> None:
     value = one_line(value)
-    tokens = inline(escape.text(value))
+    tokens = inline(words.text(value))
     check_inert(tokens)
     assert visible(tokens).replace("`", "").split() == value.replace("`", "").split()
 
 
 @pytest.mark.parametrize("first", ["-", "+", "=", "1.", "12)", "#", ">", "*"])
 def test_first_word_of_a_line_begins_no_block(first: str) -> None:
-    assert outline(f"- {escape.text(f'{first} x')}") == outline("- x x")
+    assert outline(f"- {words.text(f'{first} x')}") == outline("- x x")
 
 
 def test_span_that_holds_a_bar_stays_readable() -> None:
-    assert escape.code("grep 'a|b' -c") == "<code>grep 'a&#124;b' -c</code>"
+    assert words.code("grep 'a|b' -c") == "<code>grep 'a&#124;b' -c</code>"
 
 
 @given(NASTY, NASTY)
 def test_a_text_stays_in_its_cell(first: str, second: str) -> None:
-    row = [escape.text(one_line(first)) or "–", escape.code(one_line(second)) or "–", "end"]
+    row = [words.text(one_line(first)) or "–", words.code(one_line(second)) or "–", "end"]
     tokens = PARSER.parse(f"| A | B | C |\n| --- | --- | --- |\n| {' | '.join(row)} |")
     cells = [token for token in tokens if token.type == "inline"]
     assert len(cells) == 6
@@ -109,12 +109,12 @@ def test_a_text_stays_in_its_cell(first: str, second: str) -> None:
     ],
 )
 def test_words_stay_words_where_they_can(text: str, shown: str) -> None:
-    assert escape.text(text).rstrip() == shown.rstrip()
+    assert words.text(text).rstrip() == shown.rstrip()
 
 
 @pytest.mark.parametrize("make", [hostile, ready])
 def test_no_text_changes_the_structure(make: Any) -> None:
-    attacked, plain = markdown.render(make(HOSTILE)), markdown.render(make(tuple(f"name{n}" for n in range(len(HOSTILE)))))
+    attacked, plain = pages.render_markdown(make(HOSTILE)), pages.render_markdown(make(tuple(f"name{n}" for n in range(len(HOSTILE)))))
     assert outline(attacked) == outline(plain)
     check_inert(flat(PARSER.parse(attacked)))
     assert attacked.isprintable() or not set(attacked) - set("\n") & {char for char in attacked if not char.isprintable()}
@@ -123,7 +123,7 @@ def test_no_text_changes_the_structure(make: Any) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_it_says_what_the_page_says(name: str) -> None:
     made = sample(name)
-    text = markdown.render(made)
+    text = pages.render_markdown(made)
     assert words.verdict(made).word in text
     for one in words.failures(made):
         assert one.command in text
@@ -132,19 +132,19 @@ def test_it_says_what_the_page_says(name: str) -> None:
 
 
 def test_a_run_without_anything() -> None:
-    assert "No task belongs to this run." in markdown.render(report())
+    assert "No task belongs to this run." in pages.render_markdown(report())
 
 
 def test_only_a_baseline_makes_a_section_on_running_at_once() -> None:
     made = sample("large")
-    assert "## At once" in markdown.render(made)
+    assert "## At once" in pages.render_markdown(made)
     made["figures"]["sequential_s"] = None
-    text = markdown.render(made)
-    assert "## At once" not in text and text.count(escape.text(made["summary"]["parallel"])) == 1
+    text = pages.render_markdown(made)
+    assert "## At once" not in text and text.count(words.text(made["summary"]["parallel"])) == 1
 
 
 def test_of_five_thousand_findings_some_are_shown() -> None:
-    text = markdown.render(analysis(findings=5_000, tasks=30))
+    text = pages.render_markdown(analysis(findings=5_000, tasks=30))
     assert "The worst 50 of 5,000 findings" in text
     assert len(text) < 60_000  # GitHub takes 65,536 characters in a comment
 
@@ -152,4 +152,4 @@ def test_of_five_thousand_findings_some_are_shown() -> None:
 def test_a_title_of_nothing_but_spaces() -> None:
     made = ready(("   ",))
     made["tasks"].append(task("b", title=" "))
-    assert markdown.render(made)
+    assert pages.render_markdown(made)

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from supervisor.cli import common, reporting
+from supervisor.cli import reporting
+from supervisor.client import common
 from tests.faces.report.kit import analysis, finding, perspective, report, summary, young
 
 PAGE = Path("/out/report.html")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.faces.report import words
+from supervisor.views.report import words
 from tests.faces.report.kit import NAMES, ZERO, analysis, finding, perspective, report, sample, summary, task, young
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.errors import NightcrewError
-from supervisor.faces.report.write import write
+from supervisor.kernel.errors import NightcrewError
+from supervisor.views.report.pages import write
 from tests.faces.report.kit import hostile, sample
 
 

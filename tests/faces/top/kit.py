@@ -8,12 +8,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from supervisor.core.states import TaskState
-from supervisor.faces import crew
-from supervisor.faces.doors import NewTask, Page, Text
-from supervisor.faces.status import Waiting
-from supervisor.faces.top.app import TopApp
-from supervisor.ledger.queries import TaskView
+from supervisor.kernel.states import TaskState
+from supervisor.store.queries import TaskView
+from supervisor.views import crew
+from supervisor.views.protocols import NewTask, Page, Text
+from supervisor.views.status import Waiting
+from supervisor.views.top.app import TopApp
 
 RUN = "1121-k3f9"
 NOW = time.time()

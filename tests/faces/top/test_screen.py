@@ -17,12 +17,12 @@ from textual.command import CommandList
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from supervisor.core.errors import Refused
-from supervisor.core.states import TaskState
-from supervisor.faces.crew import Seen
-from supervisor.faces.doors import Page
-from supervisor.faces.top.app import TopApp
-from supervisor.faces.top.main_screen import Main
+from supervisor.kernel.errors import Refused
+from supervisor.kernel.states import TaskState
+from supervisor.views.crew import Seen
+from supervisor.views.protocols import Page
+from supervisor.views.top.app import TopApp
+from supervisor.views.top.main_screen import Main
 from tests.faces.top.kit import NOW, RUN, Stage, asks, text_of, view, working
 
 pytestmark = pytest.mark.asyncio
@@ -348,7 +348,7 @@ async def test_a_verb_chosen_twice_is_one_line_and_keys_of_one_moment_act_in_the
 
 
 async def test_help_names_every_key() -> None:
-    from supervisor.faces.top.help import KEYS
+    from supervisor.views.top.dialogs import KEYS
 
     stage = Stage(seen())
     async with shown(stage, (80, 24)) as pilot:

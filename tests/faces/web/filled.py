@@ -12,31 +12,31 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from memory.layout import Layout
-from memory.maildir import Maildir
-from memory.message import Message, written
+from memory.files import Layout
+from memory.mail import Mail, MailType
+from memory.maildir import Maildir, Message, written
 from memory.reads import ReadBook
-from memory.store import PERSON, Author, Store
-from supervisor.core.commands import MarkRunning, Start
-from supervisor.core.gateway import commands
-from supervisor.core.gateway.types import BreakerState, PoolKey, Usage
-from supervisor.core.landing import Entry, EntryState, Gate, GateState, Train
-from supervisor.core.landing_terms import Person, Terms
-from supervisor.core.mail import Mail, MailType
-from supervisor.core.night import NightOrder, NightTerms
-from supervisor.core.spec import TaskSpec
-from supervisor.core.states import End, TaskState
-from supervisor.core.train_orders import Orders
-from supervisor.core.wait_graph import Wait, WaitKind
-from supervisor.daemon.mapping import book
-from supervisor.daemon.mapping.book import Item
-from supervisor.faces.report import html
+from memory.store import Store
+from memory.versions import PERSON, Author
+from supervisor.features.audit.log import Audit
+from supervisor.features.landing.orders import Orders
+from supervisor.features.landing.rules import Entry, EntryState, Gate, GateState, Train
+from supervisor.features.landing.terms import Person, Terms
+from supervisor.features.map import open_map
+from supervisor.features.map.open_map import Item
 from supervisor.gateway.account.writer import Account
+from supervisor.gateway.admission import events
+from supervisor.gateway.admission.types import BreakerState, PoolKey, Usage
 from supervisor.host import secrets
-from supervisor.host.audit import Audit
 from supervisor.host.clock import SystemClock
 from supervisor.host.paths import Home
-from supervisor.ledger.ledger import Ledger
+from supervisor.kernel.decision import MarkRunning, Start
+from supervisor.kernel.night import NightOrder, NightTerms
+from supervisor.kernel.spec import TaskSpec
+from supervisor.kernel.states import End, TaskState
+from supervisor.kernel.wait_graph import Wait, WaitKind
+from supervisor.store.ledger import Ledger
+from supervisor.views.report import pages
 from tests.faces.report.kit import hostile
 from tests.gateway.account.kit import LANE, away, opened, price, served
 from tests.ledger.kit import spec, submission, submit, whole
@@ -93,7 +93,7 @@ def _runs(home: Home, ledger: Ledger, now: float) -> None:
     directory = home.runs / RUN
     directory.mkdir(parents=True)
     (directory / "report.json").write_text(json.dumps(hostile()))
-    (directory / "report.html").write_text(html.render(hostile()))
+    (directory / "report.html").write_text(pages.render_html(hostile()))
 
 
 def _train(ledger: Ledger) -> None:
@@ -158,11 +158,11 @@ def _notes(home: Home) -> None:
 
 
 def _map(home: Home) -> None:
-    name = book.map_id(PROJECT, {}, {"executor": "command"})
-    incoming = book.prepare(home, name, (Item(f"src/{n}{HOSTILE}.py".encode(), f"{n:040d}", 100) for n in range(40)))
-    with closing(book.connect(book.file(home, name))) as db:
-        book.take_over(db, book.file(home, name), incoming, fresh=True)
-        book.set_about(
+    name = open_map.map_id(PROJECT, {}, {"executor": "command"})
+    incoming = open_map.prepare(home, name, (Item(f"src/{n}{HOSTILE}.py".encode(), f"{n:040d}", 100) for n in range(40)))
+    with closing(open_map.connect(open_map.file(home, name))) as db:
+        open_map.take_over(db, open_map.file(home, name), incoming, fresh=True)
+        open_map.set_about(
             db, title="Summarise each file", what='{"executor": "command"}', state="running", began=time.time() - 300, item_s=4.0, run=RUN
         )
         db.execute("UPDATE item SET state = 'done', ms = 900 WHERE position < 22")
@@ -187,7 +187,7 @@ async def _account(home: Home, now: float) -> None:
         (now - 360, BreakerState.OPEN, BreakerState.HALF_OPEN),
         (now - 350, BreakerState.HALF_OPEN, BreakerState.CLOSED),
     ):
-        account.journal(commands.Journal(PoolKey("work", LANE), "limit", before, after, f"429 {SCRIPT}", {"level": -5.0}))
+        account.journal(events.Journal(PoolKey("work", LANE), "limit", before, after, f"429 {SCRIPT}", {"level": -5.0}))
     await account.close()
 
 

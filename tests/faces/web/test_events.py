@@ -14,13 +14,12 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
-from supervisor.core.access import Scope
-from supervisor.core.errors import NotFound
-from supervisor.faces.web import events
-from supervisor.faces.web.app import HUB, Server, application
-from supervisor.faces.web.feature import Feature, Route, State
-from supervisor.faces.web.guard import Access, Names
-from supervisor.faces.web.sessions import Sessions, Who
+from supervisor.features.access.rules import Scope
+from supervisor.kernel.errors import NotFound
+from supervisor.views.web import events
+from supervisor.views.web.events import Feature, Route, State
+from supervisor.views.web.server import HUB, Server, application
+from supervisor.views.web.sessions import Access, Names, Sessions, Who
 
 pytestmark = pytest.mark.asyncio
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from multidict import CIMultiDict
 
-from supervisor.core.access import Scope
-from supervisor.faces.web.guard import Access, Guard, Names
-from supervisor.faces.web.sessions import NoTokens, Sessions, Who
+from supervisor.features.access.rules import Scope
+from supervisor.views.web.sessions import Access, Guard, Names, NoTokens, Sessions, Who
 
 GUARD = Guard(Names(8421, ("desk.tailnet.ts.net",)))
 OURS = {"Host": "127.0.0.1:8421"}

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-from supervisor.daemon import protocol
+from supervisor.client import protocol
 from tests.faces.browsing import NEEDS_CHROMIUM, PHONE, Opened
 from tests.faces.web.axe import NEEDS_AXE, serious
 from tests.faces.web.conftest import HOSTILE, NAME, Served, entered
@@ -146,7 +146,7 @@ def _screen(house: House, name: str, text: str) -> bool:
     import os
 
     from agents.tmux import screens
-    from supervisor.core.records import attempt_name
+    from supervisor.kernel.records import attempt_name
 
     view = house.task(name)
     shown = screens.look(house.home.tmux_socket, str(view.pane_id), attempt_name(view.id, view.epoch), os.environ)

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from supervisor.faces.web.models.asked import ROWS
-from supervisor.ledger.ledger import Ledger
+from supervisor.store.ledger import Ledger
+from supervisor.views.web.pages import ROWS
 from tests.faces.browsing import DESK, NEEDS_CHROMIUM, PHONE, Opened
 from tests.faces.web.axe import NEEDS_AXE, serious
 from tests.faces.web.conftest import Served

@@ -15,17 +15,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.cli.web import maps, sources
-from supervisor.cli.web.sources import Check, LedgerTopic, LimitsTopic
-from supervisor.core.errors import LedgerError, NotFound, TimedOut, ToolFailed, UsageError
-from supervisor.daemon.mapping import book
-from supervisor.daemon.mapping.book import Item
-from supervisor.faces.web.models import limits
-from supervisor.faces.web.models.limits import Looks
-from supervisor.faces.web.pages import Recent
-from supervisor.faces.web.plain import plain
+from supervisor.features.map import open_map
+from supervisor.features.map.open_map import Item
 from supervisor.host.paths import Home
-from supervisor.ledger.ledger import Ledger
+from supervisor.kernel.errors import LedgerError, NotFound, TimedOut, ToolFailed, UsageError
+from supervisor.store.ledger import Ledger
+from supervisor.views.web import models, serving
+from supervisor.views.web.events import plain
+from supervisor.views.web.models import Looks
+from supervisor.views.web.pages import Recent
+from supervisor.views.web.serving import Check, LedgerTopic, LimitsTopic
 from tests.ledger.kit import Wall, submit
 
 
@@ -91,7 +90,7 @@ def test_a_check_runs_the_verb_once_for_who_asks_again_soon(monkeypatch: pytest.
     monkeypatch.setattr(Check, "_run", staticmethod(run))
     check = Check()
     assert check.verify()["whole"] and check.verify()["took_s"] >= 0.0 and len(runs) == 1
-    monkeypatch.setattr(sources, "AGAIN_S", -1.0)
+    monkeypatch.setattr(serving, "AGAIN_S", -1.0)
     check.verify()
     assert len(runs) == 2
 
@@ -100,7 +99,7 @@ def test_a_check_without_a_log_says_what_the_verb_says_and_a_long_one_is_ended(t
     monkeypatch.setenv("NIGHTCREW_HOME", str(tmp_path))
     with pytest.raises(ToolFailed, match="there is no audit log"):
         Check().verify()
-    monkeypatch.setattr(sources, "VERIFY_S", 0.001)
+    monkeypatch.setattr(serving, "VERIFY_S", 0.001)
     with pytest.raises(TimedOut, match="the check was ended"):
         Check().verify()
 
@@ -134,7 +133,7 @@ def test_topics_have_no_parts_and_figures_that_cannot_be_read_are_a_sentence(tmp
     def broken(*_: object) -> None:
         raise KeyError("agents")
 
-    monkeypatch.setattr(limits, "limits", broken)
+    monkeypatch.setattr(models, "limits", broken)
     assert "cannot be read (KeyError)" in topic.look()["trouble"]
     topic.close()
 
@@ -143,11 +142,11 @@ def test_topics_have_no_parts_and_figures_that_cannot_be_read_are_a_sentence(tmp
 
 
 def made_map(home: Home, number: int) -> str:
-    name = book.map_id("p", {}, {"number": number})
-    incoming = book.prepare(home, name, [Item(b"<b>\xff\x1b.py", "k", 1), Item(b"two", "k", 1), Item(b"three", "k", 1)])
-    with closing(book.connect(book.file(home, name))) as db:
-        book.take_over(db, book.file(home, name), incoming, fresh=True)
-        book.set_about(db, title=f"map {number}\u202e", item_s=4.0, state="running")
+    name = open_map.map_id("p", {}, {"number": number})
+    incoming = open_map.prepare(home, name, [Item(b"<b>\xff\x1b.py", "k", 1), Item(b"two", "k", 1), Item(b"three", "k", 1)])
+    with closing(open_map.connect(open_map.file(home, name))) as db:
+        open_map.take_over(db, open_map.file(home, name), incoming, fresh=True)
+        open_map.set_about(db, title=f"map {number}\u202e", item_s=4.0, state="running")
         db.execute("UPDATE item SET state = 'failed', tries = 2, text = 'exit\ncode' WHERE position = 0")
         db.execute("INSERT INTO lease VALUES ('r/w1', 1, 7, '[1]')")
     return name
@@ -155,19 +154,19 @@ def made_map(home: Home, number: int) -> str:
 
 def test_maps_come_the_newest_first_and_a_damaged_one_keeps_none_from_being_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = Home(tmp_path)
-    assert maps.maps(home, {}) == {"maps": [], "older": None}
-    monkeypatch.setattr(maps, "MAPS", 2)
+    assert serving.maps(home, {}) == {"maps": [], "older": None}
+    monkeypatch.setattr(serving, "MAPS", 2)
     names = [made_map(home, number) for number in range(3)]
     for at, name in enumerate(names):
-        os.utime(book.file(home, name), (at, at))
-    book.file(home, names[2]).write_bytes(b"x" * 4096)
-    os.utime(book.file(home, names[2]), (2, 2))
+        os.utime(open_map.file(home, name), (at, at))
+    open_map.file(home, names[2]).write_bytes(b"x" * 4096)
+    os.utime(open_map.file(home, names[2]), (2, 2))
     (home.root / "maps" / "..evil").mkdir()
-    first = maps.maps(home, {})
+    first = serving.maps(home, {})
     assert [one["id"] for one in first["maps"]] == [names[2], names[1]] and "damaged" in first["maps"][0]["trouble"]
     found = first["maps"][1]
     assert (found["total"], found["failed"], found["waiting"], found["left_s"]) == (3, 1, 2, 8.0)
     assert found["failures"] == [{"item": "<b>\ufffd\\x1b.py", "tries": 2, "why": "exit\\ncode"}]
     assert found["workers"] == [{"task": "r/w1", "epoch": 1, "shard": 7, "items": 1}]
-    rest = maps.maps(home, {"skip": str(first["older"])})
+    rest = serving.maps(home, {"skip": str(first["older"])})
     assert [one["id"] for one in rest["maps"]] == [names[0]] and rest["older"] is None

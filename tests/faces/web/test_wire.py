@@ -7,10 +7,9 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core.file_diffs import FileDiff, Hunk
-from supervisor.faces.web import wire
-from supervisor.faces.web.agent_page import _gone
-from supervisor.faces.web.diff import _lines
+from supervisor.kernel.diffs import FileDiff, Hunk
+from supervisor.views.web import events
+from supervisor.views.web.crew_pages import _gone, _lines
 
 CLASSES = {"bold", "dim", "italic", "underline", "blink", "reverse", "strike"} | {
     f"{letter}{number}" for letter in "fb" for number in range(16)
@@ -19,7 +18,7 @@ CLASSES = {"bold", "dim", "italic", "underline", "blink", "reverse", "strike"} |
 
 @given(st.text(alphabet=st.sampled_from("a<>&\"'\x1b[]()0;123456789:mHJKP\\\x07\x9b\u202e\u200b\r\n\t")))
 def test_lines_are_text_and_colours(line: str) -> None:
-    [spans] = wire.lines((line,))
+    [spans] = events.lines((line,))
     for text, *rest in spans:
         assert not any(char in text for char in "\x1b\x07\x9b\u202e\r\n")
         assert set(rest[0].split() if rest else ()) <= CLASSES
@@ -29,7 +28,7 @@ def test_lines_are_text_and_colours(line: str) -> None:
 
 def test_colours_as_a_page_has_them() -> None:
     line = "a\x1b[1;31mb\x1b[0;48;5;16mc\x1b[38;5;231md\x1b[0;38;5;232;48;2;1;2;3me\x1b[104mf"
-    [spans] = wire.lines((line,))
+    [spans] = events.lines((line,))
     assert spans[:4] == [["a"], ["b", "bold f1"], ["c", "", "", "#000000"], ["d", "", "#ffffff", "#000000"]]
     assert spans[4:] == [["e", "", "#080808", "#010203"], ["f", "b12", "#080808", ""]]
 

@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from supervisor.core.gateway import commands
-from supervisor.core.gateway.types import Api, BreakerState, LaneKey, PoolKey, Usage
-from supervisor.core.states import TaskClass
 from supervisor.gateway.account import schema
 from supervisor.gateway.account.rows import OpenRow, SettledRow, TurnedAwayRow
 from supervisor.gateway.account.writer import Account
+from supervisor.gateway.admission import events
+from supervisor.gateway.admission.types import Api, BreakerState, LaneKey, PoolKey, Usage
+from supervisor.kernel.states import TaskClass
 
 LANE = LaneKey(Api.ANTHROPIC, "opus-4")
 NOW = 1_700_000_000.0
@@ -92,9 +92,9 @@ async def until_saved(path: Path, sql: str, number: int) -> None:
         await asyncio.sleep(0.005)
 
 
-def change(**facts: Any) -> commands.Journal:
+def change(**facts: Any) -> events.Journal:
     shape: dict[str, Any] = {
         "pool": PoolKey("work", LANE), "breaker": "limit", "before": BreakerState.CLOSED, "after": BreakerState.OPEN, "why": "429",
         "numbers": {"level": -5.0},
     }  # fmt: skip
-    return commands.Journal(**{**shape, **facts})
+    return events.Journal(**{**shape, **facts})

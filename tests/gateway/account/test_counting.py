@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.gateway.types import BreakerState, Usage
-from supervisor.core.metrics import catalog
-from supervisor.core.metrics.counts import Counts
-from supervisor.gateway.account import counting, schema
+from supervisor.features.metrics import catalog
+from supervisor.features.metrics.catalog import Counts
+from supervisor.gateway.account import reading, schema
 from supervisor.gateway.account.rows import CRASHED, NEVER_SENT, REFUSED
 from supervisor.gateway.account.writer import Account
+from supervisor.gateway.admission.types import BreakerState, Usage
 from tests.gateway.account.kit import Wall, account, away, change, opened, price, served, until_saved
 
 pytestmark = pytest.mark.asyncio
@@ -24,9 +24,9 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "gateway.db"
 
 
-def count(path: Path, counts: Counts, rows: int = counting.ROWS) -> Counts:
+def count(path: Path, counts: Counts, rows: int = reading.ROWS) -> Counts:
     db = schema.connect_readonly(path)
-    while counting.count(db, counts, rows):
+    while reading.count_ended(db, counts, rows):
         pass
     db.close()
     return Counts.from_json(counts.to_json())

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.errors import DiskFull, LedgerError
 from supervisor.gateway.account import schema
 from supervisor.gateway.account.writer import Account
+from supervisor.kernel.errors import DiskFull, LedgerError
 from tests import support
 from tests.gateway.account.kit import Wall, account, opened, rows, served, unpriced, until_saved
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.gateway.types import Api, LaneKey, Usage
 from supervisor.gateway.account import reading, schema
 from supervisor.gateway.account.writer import Account
+from supervisor.gateway.admission.types import Api, LaneKey, Usage
 from tests.data import make_account_sample
 from tests.gateway.account.kit import AGENT, NOW, Wall, opened, price, rows, served, usd
 
@@ -52,7 +52,7 @@ def test_an_old_account_goes_on(old: Path) -> None:
 def test_an_old_account_can_be_looked_at(old: Path) -> None:
     with contextlib.closing(schema.connect_readonly(old)) as db:
         found = reading.window(db, NOW + 60, 120.0)
-        night = reading.of_attempt(db, "1121-k3f9/night", 2)
+        night = reading.usage_of_attempt(db, "1121-k3f9/night", 2)
         assert reading.spent_since(db, 0.0) == pytest.approx(1.74)
         journal = [(row["event"], row["about"]) for row in db.execute("SELECT * FROM journal ORDER BY seq")]
         assert [row["file"] for row in db.execute("SELECT file FROM recording")] == ["1121-k3f9/1.tape"]

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.errors import LedgerError
-from supervisor.core.gateway.types import Api, LaneKey, Usage
 from supervisor.gateway.account import reading, schema
 from supervisor.gateway.account.reading import Answered, Figures, Percentiles, Totals
 from supervisor.gateway.account.rows import CRASHED, NEVER_SENT, REFUSED, OpenRow, SettledRow, TurnedAwayRow
 from supervisor.gateway.account.writer import Account
+from supervisor.gateway.admission.types import Api, LaneKey, Usage
+from supervisor.kernel.errors import LedgerError
 from tests.gateway.account.kit import AGENT, LANE, NOW, Wall, away, opened, served, unpriced
 
 OTHER = "1121-k3f9/other"
@@ -161,7 +161,7 @@ def test_what_an_attempt_a_task_and_a_run_took(path: Path) -> None:
         (opened(agent="1121-k3f9"), served()),
     ]
     with contextlib.closing(written(path, rows, [away(epoch=2, waited_ms=1000.0), away(agent="1121-k3f9/third")])) as db:
-        first, second = reading.of_attempt(db, AGENT, 1), reading.of_attempt(db, AGENT, 2)
+        first, second = reading.usage_of_attempt(db, AGENT, 1), reading.usage_of_attempt(db, AGENT, 2)
         one = (Answered("claude-opus-4-8", "claude-opus-4-8", 1),)
         assert first == Totals(1, Usage(1000, 50, 4000, 300), 0.02, wait_s=1.5, models=one)
         assert second == Totals(2, Usage(1000, 50, 4000, 300), 0.03, estimated=1, wait_s=1.5, models=one, under_way=1)
@@ -172,7 +172,7 @@ def test_what_an_attempt_a_task_and_a_run_took(path: Path) -> None:
         assert reading.under_way_usd(db, OTHER) == 0.0
         other = reading.of_task(db, OTHER)
         assert other.cost_usd is None and other.unpriced == 1 and reading.of_task(db, "1121-k3f9/third").wait_s == 240.0
-        assert reading.of_attempt(db, "1121-k3f9/nobody", 1) == Totals()
+        assert reading.usage_of_attempt(db, "1121-k3f9/nobody", 1) == Totals()
         assert reading.of_task(db, "nobody").cost_usd == 0.0
 
 
@@ -201,7 +201,7 @@ def test_totals_and_windows_use_an_index(path: Path) -> None:
     with contextlib.closing(written(path, [(opened(), served())])) as db:
         asked: list[str] = []
         db.set_trace_callback(asked.append)
-        reading.of_attempt(db, AGENT, 1)
+        reading.usage_of_attempt(db, AGENT, 1)
         reading.window(db, NOW, 60.0)
         reading.spent_since(db, NOW - 60)
         reading.recent(db, NOW, 60.0)

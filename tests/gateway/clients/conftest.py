@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.gateway.settings import Limits
+from supervisor.gateway.admission.types import Limits
 from supervisor.host.paths import Home
 from tests.gateway.clients.kit import CLIENTS, ClaudeCode, Codex, Direct, Through
 from tests.gateway.kit import all_apis, gateway_process

@@ -13,10 +13,9 @@ from pathlib import Path
 import pytest
 
 from agents.kinds import kinds
-from supervisor.bench.kind_contract import MODELS
-from supervisor.core import environment, kind
-from supervisor.core.gateway import client_env
-from supervisor.core.spec import TaskSpec
+from supervisor.client.kind_trial import MODELS
+from supervisor.kernel import kind
+from supervisor.kernel.spec import TaskSpec
 from tests.gateway.clients.kit import CLIENTS
 from tests.gateway.simulator import Simulator
 from tests.support import git, make_repository
@@ -109,7 +108,7 @@ def _run(name: str, home: Path, repository: Path, url: str, folder: Path) -> sub
     addresses |= dict.fromkeys(("OPENAI_BASE_URL", "OPENAI_API_BASE"), f"{url}/v1")
     tokens = dict.fromkeys(("ANTHROPIC_AUTH_TOKEN", "OPENAI_API_KEY", "GEMINI_API_KEY"), "ours")
     quiet = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "NIGHTCREW_MEMORY": str(folder)}
-    variables = {**addresses, **tokens, **quiet, **client_env.past_proxies({})}
+    variables = {**addresses, **tokens, **quiet, **kind.past_proxies({})}
     place = kind.Place(
         str(prompt), str(folder / "inbox"), str(out), "4be0643f-1d98-573b-97cd-ca98a65347dd", sandboxed=True, variables=variables
     )
@@ -132,5 +131,5 @@ def _run(name: str, home: Path, repository: Path, url: str, folder: Path) -> sub
             timeout=150,
             check=False,
             start_new_session=True,
-            env=dict(environment.for_agent({**made.env, **base}, {}, variables)),
+            env=dict(kind.for_agent({**made.env, **base}, {}, variables)),
         )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.gateway.sim.counting import BYTES_PER_TOKEN
+from nightcrew.plugins.sim.account import BYTES_PER_TOKEN
 from tests.gateway.clients.kit import ClaudeCode, Codex, Endpoint, Through
 
 Either = ClaudeCode | Codex

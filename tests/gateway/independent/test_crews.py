@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.states import TaskClass
 from supervisor.host.paths import Home
+from supervisor.kernel.states import TaskClass
 from tests.gateway import kit
 from tests.gateway.independent.agent import Agent, Ends, Load
 from tests.gateway.independent.provider import Conditions, Provider, serving

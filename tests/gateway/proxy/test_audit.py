@@ -9,15 +9,15 @@ import json
 import sqlite3
 from pathlib import Path
 
-from supervisor.core import tokens
-from supervisor.core.audit import Verdict
-from supervisor.core.audit_events import trace_id
-from supervisor.daemon.anchoring import Anchoring
-from supervisor.faces import audit_check, audit_log
-from supervisor.gateway import recording
-from supervisor.host import audit
+from supervisor.features.audit import log as audit_log
+from supervisor.features.audit import views as audit_views
+from supervisor.features.audit.rules import trace_id
+from supervisor.features.audit.service import Anchoring
+from supervisor.gateway import replay
 from supervisor.host.clock import SystemClock
 from supervisor.host.paths import Home
+from supervisor.kernel import tokens
+from supervisor.kernel.audit import Verdict
 from tests.gateway import kit
 from tests.gateway.simulator import SimSettings, running
 
@@ -39,7 +39,7 @@ def test_refusals_are_audited_once_and_without_tokens(tmp_path: Path) -> None:
             assert [record["event"] for record in records] == ["keys read", *["refused"] * 4]
             assert token not in text
             assert stranger not in text
-            assert audit.verify(home.audit, gate.crew.secret) == Verdict(5)
+            assert audit_log.verify(home.audit, gate.crew.secret) == Verdict(5)
 
     asyncio.run(ask())
 
@@ -55,12 +55,12 @@ def test_a_call_is_proven_by_digests_of_what_was_sent_and_got_and_has_its_tasks_
             assert (row["input_sha256"], row["output_sha256"], row["trace"]) == (*digests, trace_id("run/a"))
             Anchoring(home, gate.crew.secret, SystemClock()).step()
             secret = gate.crew.secret
-        (call,) = [entry for entry in audit_log.entries(home, secret, most=9, task="run/a") if entry["in"] == "account"]
+        (call,) = [entry for entry in audit_views.entries(home, secret, most=9, task="run/a") if entry["in"] == "account"]
         assert (call["data"]["output_sha256"], call["trace"]) == (digests[1], trace_id("run/a"))
-        assert recording.read(home.recordings / call["data"]["recording"]).body == body
+        assert replay.read(home.recordings / call["data"]["recording"]).body == body
         with contextlib.closing(sqlite3.connect(home.gateway_account)) as db, db:
             db.execute("UPDATE request SET output_sha256 = ?", (digests[0],))
-        assert audit_check.verify(home, secret, SystemClock().wall()).row == row["id"]
+        assert audit_views.verify(home, secret, SystemClock().wall()).row == row["id"]
 
     asyncio.run(ask())
 

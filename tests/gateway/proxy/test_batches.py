@@ -13,8 +13,8 @@ from typing import Any
 import anthropic
 import pytest
 
-from supervisor.core.states import TaskClass
 from supervisor.host.paths import Home
+from supervisor.kernel.states import TaskClass
 from tests.gateway.kit import KEY, QUICK, Answer, Gate, gateway, messages, rows, settled, until, upstream
 from tests.gateway.simulator import Fault, Running, SimSettings, running
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.gateway.types import Usage
-from supervisor.core.states import TaskClass
 from supervisor.gateway.account.rows import OpenRow
 from supervisor.gateway.account.writer import Account
-from supervisor.gateway.proxied_request import key_of
+from supervisor.gateway.admission.types import Usage
+from supervisor.gateway.proxy.forward import key_of
 from supervisor.host import files
 from supervisor.host.paths import Home
+from supervisor.kernel.states import TaskClass
 from tests.gateway import kit
 from tests.gateway.account.kit import LANE, unpriced
 from tests.gateway.proxy import raw

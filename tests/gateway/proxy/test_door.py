@@ -13,10 +13,10 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from supervisor.core import tokens
-from supervisor.gateway import bodies
-from supervisor.host import scrape_token
+from supervisor.features.metrics import token
+from supervisor.gateway.proxy import front
 from supervisor.host.paths import Home
+from supervisor.kernel import tokens
 from tests.gateway import kit
 from tests.gateway.proxy import raw
 from tests.gateway.simulator import Running, SimSettings, running
@@ -185,7 +185,7 @@ async def test_a_body_of_a_hundred_megabytes_is_refused(gate: kit.Gate, sim: Run
 
 
 async def test_all_bodies_together_have_a_bound_and_each_agent_a_part_of_it(gate: kit.Gate, monkeypatch: pytest.MonkeyPatch) -> None:  # N16
-    monkeypatch.setattr(bodies, "ALL_MAX", 4 * 100_000)
+    monkeypatch.setattr(front, "ALL_MAX", 4 * 100_000)
     gate.crew.agent("run/a")
     other = gate.crew.agent("run/b")
     large = kit.messages("x" * 50_000)
@@ -217,7 +217,7 @@ async def test_a_body_that_is_packed_is_refused_and_not_unpacked(gate: kit.Gate,
 
 
 async def test_slow_headers_and_bodies_are_cut_off(gate: kit.Gate, monkeypatch: pytest.MonkeyPatch) -> None:  # N07
-    monkeypatch.setattr(bodies, "BODY_S", 0.3)
+    monkeypatch.setattr(front, "BODY_S", 0.3)
     gate.crew.agent()
     body = await raw.exchange(gate.port, post(gate, extra="Content-Length: 1000", body=b'{"model"'))
     assert status(body) == 408
@@ -227,7 +227,7 @@ async def test_slow_headers_and_bodies_are_cut_off(gate: kit.Gate, monkeypatch: 
 
 
 async def test_a_head_that_never_ends_is_closed(tmp_path: Path, sim: Running, monkeypatch: pytest.MonkeyPatch) -> None:  # N07
-    monkeypatch.setattr("supervisor.gateway.gateway._IDLE_S", 0.3)
+    monkeypatch.setattr("supervisor.gateway.proxy.gateway._IDLE_S", 0.3)
     async with kit.gateway(tmp_path, kit.upstream(Home(tmp_path / "home"), sim.url)) as gate:
         reader, writer = await asyncio.open_connection("127.0.0.1", gate.port)
         writer.write(b"POST /v1/messages HTTP/1.1\r\n")
@@ -319,18 +319,18 @@ async def test_whoever_has_no_living_attempt_is_refused_and_noted(gate: kit.Gate
     gate.crew.agent("run/again", epoch=2)
     forged = living[:-1] + ("0" if living[-1] != "0" else "1")
     foreign, never = tokens.derive(b"another secret", "run/a", 1), tokens.derive(gate.crew.secret, "run/never", 1)
-    for token in (dead, old, forged, foreign, "sk-ant-whatever", "", never):
-        answer = await gate.post("/v1/messages", kit.messages(), token)
-        assert answer.status == (403 if token in (dead, old, never) else 401), token
+    for spoken in (dead, old, forged, foreign, "sk-ant-whatever", "", never):
+        answer = await gate.post("/v1/messages", kit.messages(), spoken)
+        assert answer.status == (403 if spoken in (dead, old, never) else 401), spoken
         assert answer.json["type"] == "error"
-        assert not token or token not in answer.body.decode()
+        assert not spoken or spoken not in answer.body.decode()
     both = await gate.post("/v1/messages", kit.messages(), living, x_api_key=gate.crew.agent("run/b"))
     assert both.status == 401, "nobody has two tokens by right"
     assert sim.provider.stats.number() == 1
     for said in ("run/dead:1", "run/again:1", "its attempt token is wrong", "there is no attempt token in it", "two attempts"):
         assert said in gate.log()
-    for token in (dead, old, forged, living):
-        assert token not in gate.log()
+    for spoken in (dead, old, forged, living):
+        assert spoken not in gate.log()
 
 
 async def test_a_token_dies_with_its_attempt(gate: kit.Gate) -> None:  # X02
@@ -357,7 +357,7 @@ async def test_no_agent_sees_the_gateways_own_pages(gate: kit.Gate) -> None:  # 
 
 async def test_a_scrapers_token_opens_the_metrics_and_nothing_else(gate: kit.Gate) -> None:  # X02
     file = gate.home.metrics_token
-    scrape_token.ensure(file)
+    token.ensure(file)
     scraper = {"Authorization": f"Bearer {file.read_text().strip()}"}
     answer = await gate.get("/metrics", scraper)
     assert answer.status == 200 and b"nightcrew_build_info" in answer.body
@@ -370,7 +370,7 @@ async def test_a_scrapers_token_opens_the_metrics_and_nothing_else(gate: kit.Gat
     assert (await gate.get("/metrics", {**scraper, "Origin": "http://metrics.example"})).status == 403
     file.chmod(0o644)
     assert (await gate.get("/metrics", scraper)).status == 401, "others can read it"
-    scrape_token.ensure(file, new=True)
+    token.ensure(file, new=True)
     assert (await gate.get("/metrics", scraper)).status == 401, "there is another one"
     file.unlink()
     assert (await gate.get("/metrics", scraper)).status == 401

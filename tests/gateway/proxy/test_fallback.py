@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.states import TaskClass
 from supervisor.host.paths import Home
+from supervisor.kernel.states import TaskClass
 from tests.gateway import kit
 from tests.gateway.simulator import Fault, Running, SimSettings, running
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.gateway.sim import SimSettings
+from nightcrew.plugins.sim.settings import SimSettings
 from supervisor.host.paths import Home
 from tests.gateway import kit
 from tests.gateway.simulator import running

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.gateway.upstreams import Timeouts
+from supervisor.gateway.proxy.upstreams import Timeouts
 from supervisor.host.paths import Home
 from tests.gateway import kit
 from tests.gateway.proxy import raw

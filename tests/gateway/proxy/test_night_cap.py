@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.gateway.settings import Limits
+from supervisor.gateway.admission.types import Limits
 from supervisor.host.paths import Home
 from tests.gateway import kit
 from tests.gateway.simulator import SimSettings, Simulator, running

@@ -16,18 +16,17 @@ from urllib.parse import quote
 
 import pytest
 
-from supervisor.core.errors import Refused
-from supervisor.core.gateway.settings import GatewaySettings, KeySource, Route, Upstream
-from supervisor.core.gateway.types import Agent, Api
-from supervisor.core.log_lines import LogFormat
-from supervisor.core.states import TaskClass
-from supervisor.gateway import keys, listen, process_lock
-from supervisor.gateway.log import Form, Handler, Log
+from supervisor.gateway import keys, process_lock
+from supervisor.gateway.admission.types import Agent, Api, GatewaySettings, KeySource, Route, Upstream
+from supervisor.gateway.keys import Form, Handler, Log, Redactor
 from supervisor.gateway.process_hardening import clean_environment
-from supervisor.gateway.redact import Redactor
-from supervisor.gateway.routing import Way, way
+from supervisor.gateway.proxy import gateway
+from supervisor.gateway.proxy.forward import Way, way
 from supervisor.host.clock import SystemClock
 from supervisor.host.paths import Home
+from supervisor.kernel.audit import LogFormat
+from supervisor.kernel.errors import Refused
+from supervisor.kernel.states import TaskClass
 
 SECRET = "sk-ant-api03-Q2FuYXJ5+S2V5/MTIzNDU2Nzg5MA-xyzzy"
 LEAK = 9
@@ -269,10 +268,10 @@ def test_keys_come_from_files_commands_or_nowhere(tmp_path: Path) -> None:
 
 
 def test_it_listens_on_loopback_and_says_who_has_the_port() -> None:
-    with listen.on_port(0) as first:
+    with gateway.on_port(0) as first:
         assert first.getsockname()[0] == "127.0.0.1"
         with pytest.raises(Refused, match=f"pid {os.getpid()} has it"):
-            listen.on_port(first.getsockname()[1], pause=lambda _: None)
+            gateway.on_port(first.getsockname()[1], pause=lambda _: None)
 
 
 def test_a_record_that_makes_no_sense_is_no_record(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def home(tmp_path: Path) -> Home:
 
 
 async def test_what_a_client_that_stands_still_left_open_is_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("supervisor.gateway.forward.KEPT_MAX", 2**25)
+    monkeypatch.setattr("supervisor.gateway.proxy.forward.KEPT_MAX", 2**25)
 
     async def script(_request: raw.Received, to: raw.Connection) -> None:
         await to.send(raw.STREAM, raw.chunk(raw.START), *[PIECE] * PIECES, raw.chunk(raw.END), raw.LAST)

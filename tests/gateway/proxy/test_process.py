@@ -19,8 +19,8 @@ import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from supervisor.core.gateway.settings import Limits
 from supervisor.gateway import process_lock, status_client
+from supervisor.gateway.admission.types import Limits
 from supervisor.host.paths import Home
 from tests.gateway import kit
 from tests.gateway.simulator import Simulator

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.gateway import recording
+from supervisor.gateway import replay
 from supervisor.host.paths import Home
 from tests.gateway import kit
 from tests.gateway.proxy import raw
@@ -377,7 +377,7 @@ async def test_a_recorded_answer_is_the_answer(tmp_path: Path) -> None:
             sim.faults(Fault(then="cut", after=4, times=1))
             cut = await gate.post("/v1/messages", kit.messages(token), token)
             await kit.settled(gate.home, 2)
-        tapes = [recording.read(path) for path in sorted(gate.home.recordings.rglob("*.tape"))]
+        tapes = [replay.read(path) for path in sorted(gate.home.recordings.rglob("*.tape"))]
         assert [tape.endpoint for tape in tapes] == ["POST /v1/messages?beta=true", "POST /v1/messages"]
         assert [b"".join(data for _, data in tape.pieces) for tape in tapes] == [whole.body, cut.body]
         assert [tape.end for tape in tapes] == ["served", "cut"]

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.gateway.events import Tick
-from supervisor.core.states import TaskClass
 from supervisor.gateway import status_client
+from supervisor.gateway.admission.events import Tick
 from supervisor.host.paths import Home
+from supervisor.kernel.states import TaskClass
 from tests.gateway import kit
 from tests.gateway.simulator import Fault, Running, SimSettings, running
 
@@ -270,7 +270,7 @@ async def test_classes_weights_and_caps_come_from_the_ledger(tmp_path: Path) -> 
 
 
 async def test_when_it_stops_those_who_wait_come_back_and_what_does_not_end_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("supervisor.gateway.gateway.DRAIN_S", 0.3)
+    monkeypatch.setattr("supervisor.gateway.proxy.gateway.DRAIN_S", 0.3)
     clock = kit.StandingClock()
     async with running(SimSettings()) as sim, kit.client(0) as outside:
         sim.faults(Fault(then="silence", after=3))

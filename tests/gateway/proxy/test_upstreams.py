@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 from multidict import CIMultiDict
 
-from supervisor.gateway.upstreams import Outgoing, Timeouts, Unreachable, Upstreams
+from supervisor.gateway.proxy.upstreams import Outgoing, Timeouts, Unreachable, Upstreams
 from tests.gateway.proxy import raw
 
 pytestmark = pytest.mark.asyncio

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core.gateway.settings import Limits
-from supervisor.gateway.sim.buckets import Bucket, Meter, Window
+from nightcrew.plugins.sim.account import Bucket, Meter, Window
+from supervisor.gateway.admission.types import Limits
 
 STEPS = st.lists(st.tuples(st.floats(0, 100), st.integers(0, 300), st.integers(1, 5000)), max_size=60)
 """(seconds until the next request, its output, its input)."""

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.gateway.types import Usage
-from supervisor.gateway.sim.counting import PrefixCache, model_class, tokens_of
+from nightcrew.plugins.sim.account import PrefixCache, model_class, tokens_of
+from supervisor.gateway.admission.types import Usage
 
 MARK = {"cache_control": {"type": "ephemeral"}}
 

@@ -13,8 +13,8 @@ import anthropic
 import openai
 import pytest
 
-from supervisor.gateway.sim.answers import BIG_LINE
-from supervisor.gateway.sim.broken_http import BOMB_BYTES
+from nightcrew.plugins.sim.answers import BIG_LINE
+from nightcrew.plugins.sim.exchange import BOMB_BYTES
 from tests.gateway.sim.raw import (
     CHAT,
     GEMINI_STREAM,

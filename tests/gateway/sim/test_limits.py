@@ -11,8 +11,9 @@ import anthropic
 import openai
 import pytest
 
-from supervisor.core.gateway.settings import Limits
-from supervisor.gateway.sim import WindowLimit, running
+from nightcrew.plugins.sim.server import running
+from nightcrew.plugins.sim.settings import WindowLimit
+from supervisor.gateway.admission.types import Limits
 from tests.gateway.kit import StandingClock
 from tests.gateway.sim.raw import CHAT, GEMINI, MESSAGES, anthropic_body, ask, chat_body, gemini_body
 from tests.gateway.simulator import Fault, SimSettings, Simulator

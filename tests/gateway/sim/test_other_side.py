@@ -16,10 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core.gateway.settings import Limits
-from supervisor.gateway.sim import label, running
-from supervisor.gateway.sim.buckets import Bucket, Meter
-from supervisor.gateway.sim.outside_use import PATIENCE_S, OutsideUse
+from nightcrew.plugins.sim.account import PATIENCE_S, Bucket, Meter, OutsideUse, label
+from nightcrew.plugins.sim.server import running
+from supervisor.gateway.admission.types import Limits
 from supervisor.host.paths import Home
 from tests.gateway import kit
 from tests.gateway.kit import StandingClock

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from supervisor.core.gateway.types import Usage
-from supervisor.gateway.wire import Answer, Asked, read, recognise
+from supervisor.gateway.admission.types import Usage
+from supervisor.gateway.wire.answers import Answer
+from supervisor.gateway.wire.requests import Asked, read, recognise
 
 BODY = b'{"model":"m","stream":true}'
 PATHS = {

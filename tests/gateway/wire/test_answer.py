@@ -8,10 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from supervisor.core.gateway.types import Usage
-from supervisor.gateway.wire import Answer
-from supervisor.gateway.wire.sse import PART_MAX
-from supervisor.gateway.wire.usages import Meter
+from supervisor.gateway.admission.types import Usage
+from supervisor.gateway.wire.answers import PART_MAX, Answer, Meter
 
 from .streams import (
     BODY,

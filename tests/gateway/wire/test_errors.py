@@ -9,8 +9,8 @@ import anthropic
 import openai
 import pytest
 
-from supervisor.core.gateway.types import Api
-from supervisor.gateway.wire import error
+from supervisor.gateway.admission.types import Api
+from supervisor.gateway.wire.headers import error
 
 
 class Answering(HTTPServer):

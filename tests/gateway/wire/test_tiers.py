@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.gateway.types import Api
-from supervisor.gateway.wire import Answer, read, recognise, tiers
+from supervisor.gateway.admission.types import Api
+from supervisor.gateway.wire import tiers
+from supervisor.gateway.wire.answers import Answer
+from supervisor.gateway.wire.requests import read, recognise
 
 OPENAI, GOOGLE = "https://api.openai.com", "https://generativelanguage.googleapis.com"
 GENERATE = "/v1beta/models/gemini-2.5-pro:generateContent"

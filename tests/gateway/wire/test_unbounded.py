@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.gateway.wire.unbounded import names_input
+from supervisor.gateway.wire.requests import names_input
 
 
 def names(**members: Any) -> bool:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core.gateway.types import Usage
-from supervisor.gateway.wire.usages import ABSURD, Meter
+from supervisor.gateway.admission.types import Usage
+from supervisor.gateway.wire.answers import ABSURD, Meter
 
 from .streams import asked
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from supervisor.core.sandbox import Tier
+from supervisor.sandbox.policy import Tier
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from supervisor.core.sandbox import Tier
-from supervisor.host.sandbox.executors import Executor
+from supervisor.sandbox.executors import Executor
+from supervisor.sandbox.policy import Tier
 from tests.host.sandbox.attacks import ATTACKS
 from tests.host.sandbox.kit import Box, House, house, need
 

@@ -21,15 +21,15 @@ from types import MappingProxyType
 
 import pytest
 
-from supervisor.core.sandbox import Policy, Tier
 from supervisor.host.paths import Home
-from supervisor.host.sandbox import policy_paths, probing
-from supervisor.host.sandbox.executors import Executor, argv
+from supervisor.sandbox import executors
+from supervisor.sandbox.executors import Executor, argv
+from supervisor.sandbox.policy import Policy, Tier
 from tests.host.sandbox.attacks import ATTACKS, DRIVER, PRELUDE
 from tests.support import GIT_IDENTITY, git, make_repository
 from worktrees import private_repository
 from worktrees.git import Git
-from worktrees.layers import beside
+from worktrees.private_repository import beside
 from worktrees.repository import discover
 
 PYTHON = (sys.executable, "-I", "-S")
@@ -63,9 +63,9 @@ Seen = Mapping[str, tuple[int, int, bytes]]
 
 
 @cache
-def support() -> probing.Support:
+def support() -> executors.Support:
     """What this machine can do, asked once."""
-    return probing.probe()
+    return executors.probe()
 
 
 def need(executor: Executor, tier: Tier) -> None:
@@ -189,11 +189,11 @@ class House:
         program: tuple[str, ...] = (),
     ) -> Policy:
         """Return the policy that `mine.1` gets."""
-        found = policy_paths.survey(self.home, self.attempt, self.worktree, (self.repo / ".git", self.private, "mine.1"), self.user)
-        found = replace(found, memory=policy_paths.unmoved(self.home, self.memory))
+        found = executors.survey(self.home, self.attempt, self.worktree, (self.repo / ".git", self.private, "mine.1"), self.user)
+        found = replace(found, memory=executors.unmoved(self.home, self.memory))
         found = replace(found, program=(*found.program, *program))
-        found = policy_paths.with_home(found, self.attempt, self.user, env, tier, network, str(self.store))
-        return policy_paths.policy(replace(found, shared_caches=shared_caches), tier, network, port)
+        found = executors.with_home(found, self.attempt, self.user, env, tier, network, str(self.store))
+        return executors.policy(replace(found, shared_caches=shared_caches), tier, network, port)
 
     def prefix(self, executor: Executor | None, policy: Policy) -> tuple[str, ...]:
         """What runs a command in the sandbox; without one, root's mounts at least stay away from the host."""

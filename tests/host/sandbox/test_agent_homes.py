@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.sandbox import Tier
-from supervisor.host.sandbox import agent_homes
-from supervisor.host.sandbox.agent_homes import Homes, SharedLogins
-from supervisor.host.sandbox.executors import Executor
+from supervisor.sandbox import homes as agent_homes
+from supervisor.sandbox.executors import Executor
+from supervisor.sandbox.homes import Homes, SharedLogins
+from supervisor.sandbox.policy import Tier
 from tests.host.sandbox.kit import House, need
 
 NOW = 1_800_000_000_000

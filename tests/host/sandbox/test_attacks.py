@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import pytest
 
-from supervisor.core.sandbox import Tier
-from supervisor.host.sandbox.executors import Executor
+from supervisor.sandbox.executors import Executor
+from supervisor.sandbox.policy import Tier
 from tests.host.sandbox.attacks import ATTACKS, Attack
 from tests.host.sandbox.conftest import OUTCOMES
 from tests.host.sandbox.kit import TIERS, house, need, without_private_tmp

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.sandbox import Tier
 from supervisor.host.paths import Home
-from supervisor.host.sandbox import policy_paths
+from supervisor.sandbox import executors
+from supervisor.sandbox.policy import Tier
 from tests.host.sandbox.kit import PYTHON, Box, children, living
 from tests.support import git, signal_if_there, wait_until
 
@@ -87,10 +87,10 @@ def test_a_memory_that_became_a_link_is_not_shown(tmp_path: Path) -> None:
     home = Home(tmp_path / "state")
     memory = home.memory("project")
     memory.mkdir(parents=True)
-    assert policy_paths.unmoved(home, memory) == str(memory)
+    assert executors.unmoved(home, memory) == str(memory)
     memory.rmdir()
     memory.symlink_to("/etc")
-    assert policy_paths.unmoved(home, memory) == ""
+    assert executors.unmoved(home, memory) == ""
 
 
 def test_the_places_of_its_own(box: Box) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from supervisor.host.sandbox import egress_proxy
+from supervisor.sandbox import egress_proxy
 
 
 @pytest.mark.parametrize(

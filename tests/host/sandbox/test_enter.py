@@ -13,16 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.sandbox import Tier
-from supervisor.host.sandbox.executors import Executor, words
+from supervisor.sandbox.executors import Executor, words
+from supervisor.sandbox.policy import Tier
 from tests.host.sandbox.kit import PYTHON, TIERS, House, need, without_private_tmp
 
 ROOT = Path(__file__).resolve().parents[3]
 WARM = """
 import json, os, sys
 sys.path.insert(0, sys.argv[1])
-from supervisor.host.sandbox import namespaces, policy_arguments
-found, _ = policy_arguments.parse(json.loads(sys.argv[2]))
+from supervisor.sandbox import namespaces
+found, _ = namespaces.parse(json.loads(sys.argv[2]))
 warm = {'answer': 42}
 told, tell = os.pipe()
 pid = os.fork()

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.sandbox import Tier, variables
-from supervisor.host.sandbox.executors import Executor
+from supervisor.sandbox.executors import Executor
+from supervisor.sandbox.policy import Tier, variables
 from tests.host.sandbox.kit import PYTHON, House, need
 
 CALL = "import socket; s = socket.create_connection(('127.0.0.1', 7777), 10); print(s.recv(32).decode())"

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.errors import Refused
-from supervisor.core.sandbox import Policy, Tier
-from supervisor.host.sandbox import executors
-from supervisor.host.sandbox.executors import Executor
+from supervisor.kernel.errors import Refused
+from supervisor.sandbox import executors
+from supervisor.sandbox.executors import Executor
+from supervisor.sandbox.policy import Policy, Tier
 from tests.host.sandbox.kit import need
 
 

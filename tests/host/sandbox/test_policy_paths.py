@@ -7,19 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core import sandbox
-from supervisor.core.errors import HostError
-from supervisor.core.sandbox import Act, Mount, Tier, mounts
-from supervisor.host.sandbox import policy_paths
-from supervisor.host.sandbox.executors import Executor
+from supervisor.kernel.errors import HostError
+from supervisor.sandbox import executors, policy
+from supervisor.sandbox.executors import Executor
+from supervisor.sandbox.policy import Act, Mount, Tier, mounts
 from tests.host.sandbox.kit import House, need
 
-TABLES = (sandbox.CACHES, sandbox.AGENT_CACHES, (sandbox.CACHE_HOME,))
+TABLES = (policy.CACHES, policy.AGENT_CACHES, (policy.CACHE_HOME,))
 
 
 def opened(home: Path, env: dict[str, str]) -> tuple[str, ...]:
     """Return every cache of an agent with that home and environment."""
-    return tuple(path for table in TABLES for path in policy_paths.caches(home, env, table))
+    return tuple(path for table in TABLES for path in executors.caches(home, env, table))
 
 
 def test_a_home_with_links_is_bound_where_it_really_lies(crew: House) -> None:
@@ -37,11 +36,11 @@ def test_sockets_of_the_host_are_found(crew: House) -> None:
 def test_caches_where_they_usually_are_and_no_place_of_commands(tmp_path: Path) -> None:
     for name in (".cache/pip", ".npm/_cacache", ".cargo/bin", ".cargo/registry", "go/bin", "go/pkg/mod", ".gradle/init.d", ".bun/bin"):
         (tmp_path / name).mkdir(parents=True)
-    found = {table: policy_paths.caches(tmp_path, {}, table) for table in TABLES}
+    found = {table: executors.caches(tmp_path, {}, table) for table in TABLES}
     assert found == {
-        sandbox.CACHES: tuple(str(tmp_path.resolve() / name) for name in (".cargo/registry", "go/pkg/mod")),
-        sandbox.AGENT_CACHES: (str(tmp_path.resolve() / ".npm"),),
-        (sandbox.CACHE_HOME,): (str(tmp_path.resolve() / ".cache"),),
+        policy.CACHES: tuple(str(tmp_path.resolve() / name) for name in (".cargo/registry", "go/pkg/mod")),
+        policy.AGENT_CACHES: (str(tmp_path.resolve() / ".npm"),),
+        (policy.CACHE_HOME,): (str(tmp_path.resolve() / ".cache"),),
     }
 
 
@@ -51,11 +50,11 @@ def test_caches_where_the_environment_says(tmp_path: Path) -> None:
         place.mkdir(parents=True)
     (tmp_path / "link").symlink_to(big)
     said = {"CARGO_HOME": f"{tmp_path}/link/cargo", "GOMODCACHE": f"{big}/mod/", "NUGET_PACKAGES": f"{big}/absent"}
-    assert policy_paths.caches(home, said) == tuple(sorted(str(path.resolve()) for path in (big / "cargo" / "git", big / "mod")))
+    assert executors.caches(home, said) == tuple(sorted(str(path.resolve()) for path in (big / "cargo" / "git", big / "mod")))
     usual = (str((home / ".cache").resolve()),)
     harmful = {str(home): (), str(tmp_path): (), "/": (), f"{home}/bin/..": (), "bin": usual}
     for named, left in harmful.items():
-        assert policy_paths.caches(home, {"XDG_CACHE_HOME": named}, (sandbox.CACHE_HOME,)) == left
+        assert executors.caches(home, {"XDG_CACHE_HOME": named}, (policy.CACHE_HOME,)) == left
 
 
 def test_what_an_agent_linked_from_a_cache_is_not_opened_to_the_next(tmp_path: Path) -> None:
@@ -71,8 +70,8 @@ def test_what_an_agent_linked_from_a_cache_is_not_opened_to_the_next(tmp_path: P
             assert opened(tmp_path, said) == (str(cache.resolve()),)
     beside = {"PNPM_HOME": f"{tmp_path}/.claude"}
     taken = [str((tmp_path / ".claude").resolve())]
-    assert policy_paths.caches(tmp_path, beside, sandbox.AGENT_CACHES, taken) == ()
-    assert policy_paths.caches(tmp_path, beside, sandbox.AGENT_CACHES) == (str(keys.resolve()),), "which is what it would have opened"
+    assert executors.caches(tmp_path, beside, policy.AGENT_CACHES, taken) == ()
+    assert executors.caches(tmp_path, beside, policy.AGENT_CACHES) == (str(keys.resolve()),), "which is what it would have opened"
 
 
 @pytest.mark.parametrize(
@@ -139,7 +138,7 @@ def test_what_is_in_the_cache_of_the_person_is_seen_and_not_written(crew: House)
     assert steps == {
         str(cache): Mount(Act.WRITE, str(cache), f"{own}{cache}"),
         **{path: Mount(Act.READ, path, path) for path in shown},
-        **{f"{cache}/{name}": Mount(Act.WRITE, f"{cache}/{name}", f"{agents}{cache}/{name}") for name in sandbox.PACKAGES},
+        **{f"{cache}/{name}": Mount(Act.WRITE, f"{cache}/{name}", f"{agents}{cache}/{name}") for name in policy.PACKAGES},
     }
 
 

@@ -13,20 +13,19 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.sandbox import Tier
 from supervisor.doctor import crew
-from supervisor.doctor.check_context import CheckContext
-from supervisor.doctor.finding import State
+from supervisor.doctor.check_context import CheckContext, State
 from supervisor.host import processes
-from supervisor.host.sandbox import probing
-from supervisor.host.sandbox.executors import Executor
+from supervisor.sandbox import executors
+from supervisor.sandbox.executors import Executor
+from supervisor.sandbox.policy import Tier
 from tests.host.sandbox.kit import TIERS
 from tests.support import House, wait_until
 
 
 def test_a_tool_that_is_missing_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    found = probing.probe()
+    found = executors.probe()
     assert found.works[Executor.BUBBLEWRAP] == frozenset()
     assert "bwrap" in found.why_not[Executor.BUBBLEWRAP, Tier.FILES]
 
@@ -37,7 +36,7 @@ def test_one_that_does_not_hide_does_not_work(monkeypatch: pytest.MonkeyPatch, t
     fake.write_text('#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done\nshift\nexec "$@"\n')
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    found = probing.probe()
+    found = executors.probe()
     assert found.works[Executor.BUBBLEWRAP] == frozenset()
     assert found.why_not[Executor.BUBBLEWRAP, Tier.FILES]
 
@@ -51,12 +50,12 @@ wait
 """
 
 
-PROBES = "from supervisor.host.sandbox import probing; probing.probe()"
+PROBES = "from supervisor.sandbox import executors; executors.probe()"
 SECURES = """
 import sys, time
 from pathlib import Path
-from supervisor.core.sandbox import Policy
-from supervisor.host.sandbox.executors import Executor
+from supervisor.sandbox.policy import Policy
+from supervisor.sandbox.executors import Executor
 from supervisor.host.scratch import locked_directory
 from worktrees import helper_process
 with locked_directory(Path(sys.argv[1]), "securing.") as place:
@@ -113,13 +112,13 @@ def test_sandboxes_that_outlive_everybody_are_named_and_ended_by_the_next_probe(
         found = crew.leftovers(CheckContext(home=house.home, config=house.config, cwd=house.repo, environ=house.env))
         assert found.state is State.WARN and "a sandbox of a killed supervisor" in found.seen, found
         assert all(str(pid) in found.fix for pid in inner)
-        probing.probe()
+        executors.probe()
         assert alive(inner) == []
         assert crew.leftovers(CheckContext(home=house.home, config=house.config, cwd=house.repo, environ=house.env)).state is State.OK
 
 
 def test_what_works_is_offered() -> None:
-    found = probing.probe()
+    found = executors.probe()
     assert Tier.NONE in found.tiers
     assert set(found.why_not) | {(each, tier) for each in Executor for tier in found.works[each]} == {
         (each, tier) for each in Executor for tier in TIERS

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.host.sandbox import exec_step
+from supervisor.sandbox import exec_step
 from tests.agents.runner.kit import Lab, tmux_server, until
 from tests.host.sandbox.kit import PYTHON, Box
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from supervisor.host.sandbox import probing
+from supervisor.sandbox import executors
 from tests.support import House, git, make_repository, plan_of, shell_task
 
 FILES = {
@@ -81,7 +81,7 @@ class Victim:
         self.root, self.hits, self.remote = root, root / "hits", root / "remote.git"
         self.house = House(root, make_repository(root / "repo", FILES))
         self.repo = self.house.repo
-        self.tier = 1 if 1 in probing.known().tiers else 0
+        self.tier = 1 if 1 in executors.known().tiers else 0
         self.house.config.write_text(self.house.config.read_text().replace("sandbox = 0", f"sandbox = {self.tier}"))
         self.base = git(self.repo, "rev-parse", "HEAD")
         self.hits.mkdir()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from supervisor.host.sandbox import probing
+from supervisor.sandbox import executors
 from tests.memory.independent.town import Agent, Town
 
 
@@ -14,7 +14,7 @@ from tests.memory.independent.town import Agent, Town
 def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
     """With an agent that attacks, in the closest sandbox that works here, and its neighbours."""
     made = Town(
-        tmp_path_factory.mktemp("town"), {"mallory": max(map(int, probing.known().tiers), default=0), "alice": 0, "flood": 0, "gone": 0}
+        tmp_path_factory.mktemp("town"), {"mallory": max(map(int, executors.known().tiers), default=0), "alice": 0, "flood": 0, "gone": 0}
     )
     try:
         made.start()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.host.sandbox import probing
+from supervisor.sandbox import executors
 from tests.memory.independent.door import Denied, ask, exchange
 from tests.memory.independent.town import Agent, Town, until_denied
 from tests.support import wait_until
@@ -298,7 +298,7 @@ def test_files_that_are_none(town: Town, mallory: Agent, alice: Agent) -> None:
 
 def test_nothing_outside_the_sandbox(town: Town, mallory: Agent) -> None:
     """Of the ways: "In a sandbox it is there, at the same path, and read-only; nothing else of the state is"."""
-    if not any(probing.known().works.values()):
+    if not any(executors.known().works.values()):
         pytest.skip("no sandbox works here")
     town.file("semantic/seen.md", "seen by all")
     assert mallory.run("cat", str(town.memory / "semantic/seen.md")).stdout == "seen by all"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.daemon import protocol
+from supervisor.client import protocol
 from tests.memory.independent.town import Agent, Town
 from tests.support import wait_until
 

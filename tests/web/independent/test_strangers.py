@@ -8,8 +8,8 @@ import socket
 
 import pytest
 
-from supervisor.cli.web import record
-from supervisor.faces.web.connections import CROWD
+from supervisor.views.web import serving
+from supervisor.views.web.server import CROWD
 from tests.cli.api.kit import Served
 from tests.support import wait_until
 from tests.web.independent.attacker import Attacker
@@ -95,7 +95,7 @@ def test_what_strangers_send_is_not_logged(served: Served, session: dict[str, st
 
 def test_a_crowd_that_says_nothing_keeps_nobody_out(served: Served, session: dict[str, str], attacker: Attacker) -> None:
     """Once 1024 silent connections of any program here were the end of the page."""
-    known = record.read(served.house.home)
+    known = serving.read(served.house.home)
     assert known is not None and known.identity is not None
     server = known.identity.pid
     soft, hard = resource.prlimit(server, resource.RLIMIT_NOFILE)

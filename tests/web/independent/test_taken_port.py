@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.cli.web import record
+from supervisor.views.web import serving
 from tests.cli.api.kit import Served
 from tests.faces.browsing import CHROMIUM, NEEDS_CHROMIUM
 from tests.support import wait_until
@@ -58,14 +58,14 @@ def test_an_open_page_tells_no_key_to_who_took_the_port(served: Served, page: An
     page.goto(served.house.ok("web").split()[0])
     page.locator("#link.on").wait_for()
     key = page.evaluate("localStorage.getItem('nightcrew-key')")
-    port, before = served.port, record.read(served.house.home)
+    port, before = served.port, serving.read(served.house.home)
     served.stop(signal.SIGTERM)
     thief = Thief(port)
     try:
         wait_until(lambda: len(thief.asked) > 2, "the page to ask again")
         assert len(key) == 64 and not any(key in asked for asked in thief.asked)
         served.start()
-        now = record.read(served.house.home)
+        now = serving.read(served.house.home)
         assert before is not None and now is not None and now.port != port
         assert now.secret != before.secret, "whatever browsers told the other one is worth nothing now"
     finally:

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.gateway import commands
-from supervisor.core.gateway.types import BreakerState, Usage
-from supervisor.faces.web.models import limits
-from supervisor.faces.web.models.limits import STEP_S, STEPS, Looks
-from supervisor.gateway.account import reading, schema, steps
+from supervisor.gateway.account import reading, schema
 from supervisor.gateway.account.rows import REFUSED, OpenRow, SettledRow, TurnedAwayRow
 from supervisor.gateway.account.writer import Account
+from supervisor.gateway.admission import events
+from supervisor.gateway.admission.types import BreakerState, Usage
 from supervisor.host.paths import Home
+from supervisor.views.web import models
+from supervisor.views.web.models import STEP_S, STEPS, Looks
 from tests.gateway.account.kit import NOW, Wall, away, change, opened, price, served
 
 END = NOW // STEP_S * STEP_S
@@ -28,7 +28,7 @@ def write(
     path: Path,
     sendings: Iterable[tuple[OpenRow, SettledRow | None]] = (),
     aways: Iterable[TurnedAwayRow] = (),
-    changes: Iterable[tuple[float, commands.Journal]] = (),
+    changes: Iterable[tuple[float, events.Journal]] = (),
 ) -> None:
     async def all_of_it() -> None:
         wall = Wall()
@@ -55,7 +55,7 @@ def sent(at: float, usage: Usage = USED, **facts: Any) -> tuple[OpenRow, Settled
 
 
 def shape(home: Home, looks: Looks | None = None) -> dict[str, Any]:
-    return limits.limits(home, looks or Looks(), NOW)
+    return models.limits(home, looks or Looks(), NOW)
 
 
 def test_without_a_gateway_or_an_account_it_says_so(home: Home) -> None:
@@ -79,17 +79,17 @@ def test_each_agents_minute_ends_with_each_step(home: Home) -> None:
     assert found["waits"]["wait"]["p50"][-1] == 1.5 and found["waits"]["wait"]["p50"][-2] is None
 
 
-@pytest.mark.parametrize(("ago", "shown"), [(1, limits.LEAST), (600, 41), (STEP_S * STEPS - 1, STEPS)])
+@pytest.mark.parametrize(("ago", "shown"), [(1, models.LEAST), (600, 41), (STEP_S * STEPS - 1, STEPS)])
 def test_time_begins_with_the_first_request(home: Home, ago: float, shown: int) -> None:
     write(home.gateway_account, [sent(END - ago)])
     assert len(shape(home)["ends"]) == shown
 
 
 def test_the_foremost_agents_have_a_line_of_their_own_and_the_others_one(home: Home) -> None:
-    write(home.gateway_account, [sent(END - 1, Usage(100 * n, n), agent=f"r/a{n}") for n in range(1, limits.AGENTS + 4)])
+    write(home.gateway_account, [sent(END - 1, Usage(100 * n, n), agent=f"r/a{n}") for n in range(1, models.LIMITS_AGENTS + 4)])
     [chart] = [one for one in shape(home)["charts"] if one["dimension"] == "output"]
     names = [one["name"] for one in chart["agents"]]
-    assert names == [f"r/a{n}" for n in range(limits.AGENTS + 3, 3, -1)] + [limits.OTHERS]
+    assert names == [f"r/a{n}" for n in range(models.LIMITS_AGENTS + 3, 3, -1)] + [models.OTHERS]
     assert chart["agents"][-1]["used"][-1] == 1 + 2 + 3
 
 
@@ -147,7 +147,7 @@ def test_it_takes_the_same_beside_a_long_history(home: Home) -> None:
     with contextlib.closing(schema.connect_readonly(home.gateway_account)) as db:
         plan = " ".join(str(row["detail"]) for row in db.execute("EXPLAIN QUERY PLAN SELECT * FROM request WHERE at >= 1 ORDER BY at DESC"))
         assert "request_at" in plan
-        assert len(steps.steps(db, NOW, STEP_S, STEPS)) == STEPS
+        assert len(reading.steps(db, NOW, STEP_S, STEPS)) == STEPS
 
 
 def test_a_damaged_account_costs_only_what_it_had(home: Home) -> None:

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.errors import LedgerError, NotFound, Refused
-from supervisor.core.night import NightOrder, NightTerms
-from supervisor.core.states import End, TaskState
-from supervisor.core.wait_graph import Wait, WaitKind
-from supervisor.faces.report import html
-from supervisor.faces.web.models import asked, runs, written
 from supervisor.host.paths import Home
-from supervisor.ledger.ledger import Ledger
+from supervisor.kernel.errors import LedgerError, NotFound, Refused
+from supervisor.kernel.night import NightOrder, NightTerms
+from supervisor.kernel.states import End, TaskState
+from supervisor.kernel.wait_graph import Wait, WaitKind
+from supervisor.store.ledger import Ledger
+from supervisor.views.report import pages
+from supervisor.views.web import pages as web_pages
 from tests.faces.report.kit import report
 from tests.faces.web.models.test_limits import sent, write
 from tests.gateway.account.kit import NOW
@@ -28,42 +28,42 @@ HOSTILE = "<img src=x onerror=alert(1)>\x1b]52;c;AAAA\x07\u202e"
 
 def test_nothing_yet_is_a_sentence(home: Home) -> None:
     with pytest.raises(NotFound, match="nothing was ever run here"):
-        runs.runs(home, {})
+        web_pages.runs(home, {})
     with pytest.raises(NotFound, match="nothing was ever run here"):
-        runs.run(home, {"run": RUN})
+        web_pages.run(home, {"run": RUN})
 
 
 def test_a_damaged_ledger_is_a_sentence(home: Home) -> None:
     home.ledger.write_bytes(b"x" * 4096)
     with pytest.raises(LedgerError, match="damaged"):
-        runs.runs(home, {})
+        web_pages.runs(home, {})
 
 
 def test_a_ledger_that_somebody_holds_is_a_sentence_soon(home: Home, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     submit(ledger, "a")
     ledger.close()
-    monkeypatch.setattr(asked, "BUSY_S", 0.01)
+    monkeypatch.setattr(web_pages, "BUSY_S", 0.01)
     with closing(sqlite3.connect(home.ledger, isolation_level=None)) as holder:
         holder.execute("PRAGMA locking_mode=EXCLUSIVE")
         holder.execute("UPDATE run SET title = title")
         with pytest.raises(LedgerError, match="locked"):
-            runs.runs(home, {})
-    assert runs.runs(home, {})["runs"]
+            web_pages.runs(home, {})
+    assert web_pages.runs(home, {})["runs"]
 
 
 def test_runs_come_the_newest_first_a_page_at_a_time(home: Home, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs, "ROWS", 2)
+    monkeypatch.setattr(web_pages, "ROWS", 2)
     for number in range(5):
         submit(ledger, "a", "b", run=f"0731-aaa{number}")
     ledger.commit(whole("0731-aaa4/a"))
     seen, older = list[str](), ""
     while True:
-        page = runs.runs(home, {"before": older})
+        page = web_pages.runs(home, {"before": older})
         seen += [one["id"] for one in page["runs"]]
         if not (older := page["older"] or ""):
             break
     assert seen == [f"0731-aaa{number}" for number in (4, 3, 2, 1, 0)]
-    newest = runs.runs(home, {})["runs"][0]
+    newest = web_pages.runs(home, {})["runs"][0]
     assert (newest["counts"], newest["night"], newest["reports"], newest["archived"]) == ({"done": 1, "ready": 1}, None, [], False)
 
 
@@ -75,19 +75,19 @@ def test_after_the_ledgers_come_those_of_the_archive_each_once(home: Home, ledge
     ledger.db.execute("DELETE FROM task WHERE run = '0730-old0'")
     ledger.db.execute("DELETE FROM run WHERE id = '0730-old0'")
     submit(ledger, "a", run="0731-new0")
-    assert [one["id"] for one in runs.runs(home, {})["runs"]] == ["0731-new0", "0730-both", "0730-old0"]
-    monkeypatch.setattr(runs, "ROWS", 2)
-    first = runs.runs(home, {})
+    assert [one["id"] for one in web_pages.runs(home, {})["runs"]] == ["0731-new0", "0730-both", "0730-old0"]
+    monkeypatch.setattr(web_pages, "ROWS", 2)
+    first = web_pages.runs(home, {})
     assert [one["id"] for one in first["runs"]] == ["0731-new0", "0730-both"]
-    then = runs.runs(home, {"before": first["older"]})
+    then = web_pages.runs(home, {"before": first["older"]})
     assert [(one["id"], one["archived"]) for one in then["runs"]] == [("0730-old0", True)] and then["older"] is None
-    assert runs.run(home, {"run": "0730-old0"})["run"]["id"] == "0730-old0"
+    assert web_pages.run(home, {"run": "0730-old0"})["run"]["id"] == "0730-old0"
 
 
 def test_a_night_says_its_terms(home: Home, ledger: Ledger) -> None:
     terms = NightTerms(cost_max=40.0, parallel=3)
     ledger.submit(submission("conductor", key="n", night=NightOrder(terms, "/p.toml", "ab", "")), "1122-nnnn")
-    [found] = runs.runs(home, {})["runs"]
+    [found] = web_pages.runs(home, {})["runs"]
     assert found["night"] == {"state": "open", "terms": "$40.00, 3 at once", "why": ""}
 
 
@@ -107,7 +107,7 @@ def test_one_run_has_its_tasks_what_they_waited_for_and_what_it_took(home: Home,
     ledger.commit(whole(two, 1, End.FAILED, TaskState.FAILED))
     ledger.waits.begin("0123456789ab", Wait(0, three, 1, WaitKind.LEASE, "src/**", (one,), wall.now, wall.now + 60))
     write(home.gateway_account, [sent(NOW, agent=one), sent(NOW, agent=two), sent(NOW, agent="0731-aaaab/one")])
-    found = runs.run(home, {"run": RUN, "now": str(wall.now + 5)})
+    found = web_pages.run(home, {"run": RUN, "now": str(wall.now + 5)})
     assert [(task["name"], task["state"]) for task in found["tasks"]] == [("one", "done"), ("two", "failed"), ("three", "ready")]
     first = found["tasks"][0]
     assert (first["title"], first["tokens"], first["cost_usd"], first["tokens_s"]) == (HOSTILE, 1200, 0.25, 7.5)
@@ -116,15 +116,15 @@ def test_one_run_has_its_tasks_what_they_waited_for_and_what_it_took(home: Home,
     assert (spent["requests"], spent["tokens"], spent["cost_usd"]) == (2, 2 * 1030, 0.04), "of this run alone"
     assert found["waits"]["seconds"] == 5.0 and found["waits"]["top"][0]["whom"] == one
     with pytest.raises(NotFound):
-        runs.run(home, {"run": "0731-none"})
+        web_pages.run(home, {"run": "0731-none"})
 
 
 def test_the_tasks_of_a_large_run_come_a_page_at_a_time(home: Home, ledger: Ledger) -> None:
-    made = submit(ledger, *(f"t{number}" for number in range(2 * asked.ROWS + 1)))
+    made = submit(ledger, *(f"t{number}" for number in range(2 * web_pages.ROWS + 1)))
     seen, after = list[str](), ""
     while True:
-        page = runs.run(home, {"run": RUN, "after": after})
-        assert len(page["tasks"]) <= asked.ROWS
+        page = web_pages.run(home, {"run": RUN, "after": after})
+        assert len(page["tasks"]) <= web_pages.ROWS
         seen += [one["id"] for one in page["tasks"]]
         if not (after := page["more"] or ""):
             break
@@ -143,12 +143,12 @@ def test_a_report_is_made_anew_from_its_json_under_the_policy_that_fits_it(home:
     submit(ledger, "one")
     put(home, json.dumps(report()).encode())
     (home.runs / RUN / "report.html").write_text("<script>alert(1)</script>")
-    served = written.page(home, RUN, "report")
-    assert "alert(1)" not in served.html and served.html == html.render(report())
+    served = web_pages.page(home, RUN, "report")
+    assert "alert(1)" not in served.html and served.html == pages.render_html(report())
     own = served.html.partition('http-equiv="Content-Security-Policy" content="')[2].partition('"')[0].replace("&#39;", "'")
     assert served.policy.startswith(own) and own.startswith("default-src 'none'; script-src 'sha256-")
     assert "sandbox allow-scripts;" in served.policy and "allow-same-origin" not in served.policy
-    assert runs.runs(home, {})["runs"][0]["reports"] == ["report"]
+    assert web_pages.runs(home, {})["runs"][0]["reports"] == ["report"]
 
 
 @pytest.mark.parametrize("data", [b"{}", b"[1]", b"no json", b'{"schema": 1, "tasks": 7}', b"\xff\xfe"])
@@ -156,7 +156,7 @@ def test_a_report_of_another_version_is_a_sentence(home: Home, ledger: Ledger, d
     submit(ledger, "one")
     put(home, data)
     with pytest.raises(Refused, match="not as this version writes it"):
-        written.page(home, RUN, "report")
+        web_pages.page(home, RUN, "report")
 
 
 def test_no_name_leads_out_of_the_directory_of_runs(home: Home, ledger: Ledger) -> None:
@@ -165,24 +165,24 @@ def test_no_name_leads_out_of_the_directory_of_runs(home: Home, ledger: Ledger) 
     home.runs.mkdir()
     for name in ("..", "", f"../{home.root.name}", f"{RUN}/.."):
         with pytest.raises(NotFound):
-            written.page(home, name, "report")
+            web_pages.page(home, name, "report")
     for kind in ("night", "../report", ""):
         with pytest.raises(NotFound):
-            written.page(home, RUN, kind)
+            web_pages.page(home, RUN, kind)
 
 
 def test_what_is_no_file_or_too_large_is_not_read(home: Home, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     submit(ledger, "one")
     put(home, json.dumps(report()).encode())
-    monkeypatch.setattr(written, "BYTES_MAX", 10)
+    monkeypatch.setattr(web_pages, "BYTES_MAX", 10)
     with pytest.raises(Refused, match="too large"):
-        written.page(home, RUN, "report")
+        web_pages.page(home, RUN, "report")
     file = home.runs / RUN / "report.json"
     file.rename(home.root / "elsewhere.json")
     file.symlink_to(home.root / "elsewhere.json")
-    assert written.of_run(home, RUN) == []
+    assert web_pages.of_run(home, RUN) == []
     with pytest.raises(NotFound):
-        written.page(home, RUN, "report")
+        web_pages.page(home, RUN, "report")
 
 
 def test_an_archive_that_is_damaged_is_a_sentence(home: Home, ledger: Ledger) -> None:
@@ -190,4 +190,4 @@ def test_an_archive_that_is_damaged_is_a_sentence(home: Home, ledger: Ledger) ->
         submit(ledger, "one")
     home.archive.write_bytes(b"x" * 4096)
     with pytest.raises(LedgerError, match="archive"):
-        runs.runs(home, {})
+        web_pages.runs(home, {})

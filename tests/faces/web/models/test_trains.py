@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor.core.errors import NotFound
-from supervisor.core.landing import Entry, EntryState, Gate, GateState, Train, TrainState
-from supervisor.core.landing_terms import Person, Terms
-from supervisor.core.spec import TaskSpec
-from supervisor.core.train_orders import Orders
-from supervisor.faces.web.models import trains
+from supervisor.features.landing.orders import Orders
+from supervisor.features.landing.rules import Entry, EntryState, Gate, GateState, Train, TrainState
+from supervisor.features.landing.terms import Person, Terms
 from supervisor.host.paths import Home
-from supervisor.ledger.ledger import Ledger
+from supervisor.kernel.errors import NotFound
+from supervisor.kernel.spec import TaskSpec
+from supervisor.store.ledger import Ledger
+from supervisor.views.web import pages
 from tests.ledger.kit import spec, submission, submit, whole
 
 PROJECT = "0123456789ab"
@@ -41,13 +41,13 @@ def begun(ledger: Ledger, one: Train) -> Train:
 
 def test_without_a_project_it_says_so(home: Home, ledger: Ledger) -> None:
     with pytest.raises(NotFound, match="no project yet"):
-        trains.trains(home, {})
+        pages.trains(home, {})
 
 
 def test_each_result_is_a_row_with_what_shows_more_of_it(home: Home, ledger: Ledger) -> None:
     submit(ledger, "a")
     begun(ledger, train())
-    [found] = trains.trains(home, {})["trains"]
+    [found] = pages.trains(home, {})["trains"]
     assert found["type"] == ["nightcrew land --follow --into 'main it'\"'\"'s'"]
     assert [(one["task"], one["state"], one["type"]) for one in found["entries"]] == [
         ("r/one", "passed", []),
@@ -69,30 +69,30 @@ def test_what_to_type_follows_from_its_state(home: Home, ledger: Ledger, state: 
     submit(ledger, "a")
     old = begun(ledger, train(branch="dev"))
     ledger.trains.save(old, replace(old, state=state, by_hand=by_hand))
-    assert trains.trains(home, {})["trains"][0]["type"] == typed
+    assert pages.trains(home, {})["trains"][0]["type"] == typed
 
 
 def test_the_newest_first_a_page_at_a_time_and_of_one_project(home: Home, ledger: Ledger) -> None:
     submit(ledger, "a")
     ledger.submit(submission("b", key="other", project="ba9876543210", root="/other/place"), "0801-bbbb")
-    for number in range(trains.TRAINS + 2):
+    for number in range(pages.TRAINS + 2):
         begun(ledger, train(f"train-{number}", branch=f"b{number}"))
-    assert trains.trains(home, {})["project"] == "ba9876543210", "the one that was used last"
-    first = trains.trains(home, {"project": PROJECT})
-    assert [one["train"] for one in first["trains"]] == [f"train-{number}" for number in range(trains.TRAINS + 1, 1, -1)]
-    rest = trains.trains(home, {"project": PROJECT, "before": str(first["older"])})
+    assert pages.trains(home, {})["project"] == "ba9876543210", "the one that was used last"
+    first = pages.trains(home, {"project": PROJECT})
+    assert [one["train"] for one in first["trains"]] == [f"train-{number}" for number in range(pages.TRAINS + 1, 1, -1)]
+    rest = pages.trains(home, {"project": PROJECT, "before": str(first["older"])})
     assert [one["train"] for one in rest["trains"]] == ["train-1", "train-0"] and rest["older"] is None
     assert [one["name"] for one in first["projects"]] == ["place", "repo"]
     with pytest.raises(NotFound):
-        trains.trains(home, {"project": "<script>"})
+        pages.trains(home, {"project": "<script>"})
 
 
 def test_a_long_train_has_as_many_rows_as_a_page_has_room_for(home: Home, ledger: Ledger) -> None:
     submit(ledger, "a")
-    many = tuple(Entry(number, f"r/{number}", 1, "c") for number in range(1, trains.ENTRIES + 6))
+    many = tuple(Entry(number, f"r/{number}", 1, "c") for number in range(1, pages.ENTRIES + 6))
     begun(ledger, replace(train(), entries=many, gates=()))
-    [found] = trains.trains(home, {})["trains"]
-    assert (len(found["entries"]), found["more_entries"]) == (trains.ENTRIES, 5)
+    [found] = pages.trains(home, {})["trains"]
+    assert (len(found["entries"]), found["more_entries"]) == (pages.ENTRIES, 5)
 
 
 def test_a_group_of_candidates_is_rows_with_what_to_type(home: Home, ledger: Ledger) -> None:
@@ -100,7 +100,7 @@ def test_a_group_of_candidates_is_rows_with_what_to_type(home: Home, ledger: Led
     submit(ledger, *tries, spec("fix", after=("fix-1", "fix-2"), decide="person"))
     ledger.commit(whole("0731-aaaa/fix-1"))
     ledger.commit(whole("0731-aaaa/fix-2"))
-    [group] = trains.trains(home, {})["groups"]
+    [group] = pages.trains(home, {})["groups"]
     assert (group["group"], group["said"]) == ("0731-aaaa/fix", "a person chooses")
     assert group["commands"] == ["nightcrew diff 0731-aaaa/fix-1", "nightcrew choose 0731-aaaa/fix fix-1"]
     assert len(group["cells"]) == 2 and len(group["cells"][0]) == len(group["heads"]) + 1

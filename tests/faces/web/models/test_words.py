@@ -12,21 +12,20 @@ from typing import Any
 
 import pytest
 
-from memory.layout import Layout
-from memory.maildir import Maildir
-from memory.message import Message, written
+from memory.files import Layout
+from memory.mail import Mail, MailType
+from memory.maildir import Maildir, Message, written
 from memory.reads import ReadBook
-from memory.store import PERSON, Author
-from supervisor.core.commands import MarkRunning, SetState, Start
-from supervisor.core.errors import NotFound, UsageError
-from supervisor.core.mail import Mail, MailType
-from supervisor.core.states import TaskState
-from supervisor.faces.web.models import asked, audit, mails, notes, resources
+from memory.versions import PERSON, Author
+from supervisor.features.audit.log import Audit
 from supervisor.host import secrets
-from supervisor.host.audit import Audit
 from supervisor.host.clock import SystemClock
 from supervisor.host.paths import Home
-from supervisor.ledger.ledger import Ledger
+from supervisor.kernel.decision import MarkRunning, SetState, Start
+from supervisor.kernel.errors import NotFound, UsageError
+from supervisor.kernel.states import TaskState
+from supervisor.store.ledger import Ledger
+from supervisor.views.web import models, pages
 from tests.ledger.kit import submit
 from tests.memory import kit
 
@@ -61,7 +60,7 @@ def project(home: Home, ledger: Ledger) -> Layout:
 
 def test_a_project_without_a_memory_has_no_notes(home: Home, project: Layout) -> None:
     with unchanged(home.root):
-        found = notes.notes(home, {})
+        found = models.notes(home, {})
     assert (found["notes"], found["waiting"], found["changes"], found["more"]) == ([], [], [], None)
 
 
@@ -71,7 +70,7 @@ def test_notes_say_who_wrote_them_and_what_waits_is_apart(home: Home, project: L
         store.put("semantic/build.md", f"# Build {HIDDEN}\n{LINE}\n", kit.FIX)
         store.put("procedural/ship.md", "# Ship\n", kit.DOUBTFUL)
     with unchanged(home.root):
-        found = notes.notes(home, {})
+        found = models.notes(home, {})
     by = {one["path"]: one for one in found["notes"]}
     assert (by["semantic/build.md"]["author"], by["semantic/build.md"]["epoch"]) == (kit.FIX.name, 1)
     assert not by["semantic/build.md"]["quarantined"]
@@ -86,7 +85,7 @@ def test_a_note_is_shown_without_what_hides_in_it(home: Home, project: Layout) -
     with kit.opened(project.root) as store:
         store.put("semantic/build.md", f"# Build {HIDDEN}\n{LINE}\n", kit.FIX)
     with unchanged(home.root):
-        found = notes.one_note(home, {"path": "semantic/build.md"})
+        found = models.one_note(home, {"path": "semantic/build.md"})
     text = found["text"]
     assert "<script>alert(1)</script>" in text, "text is text: the page shows it as it is"
     assert not set(text) & set("\u200b\U000e0041\x1b\x07") and "characters cut]" in text
@@ -98,36 +97,36 @@ def test_a_note_has_its_versions_and_who_read_it(home: Home, project: Layout) ->
         store.put("semantic/a.md", "two\n", kit.TWO)
     with ReadBook.opened(project.book) as book:
         book.note(["semantic/a.md"], "1123-k3f9/lint", 5.0, given=True)
-    found = notes.one_note(home, {"path": "semantic/a.md"})
+    found = models.one_note(home, {"path": "semantic/a.md"})
     assert found["text"].endswith("---\ntwo\n") and [one["author"] for one in found["changes"]] == [kit.TWO.name, kit.FIX.name]
     assert [(one["task"], one["given"], one["read"]) for one in found["readers"]] == [("1123-k3f9/lint", 1, 0)]
-    old = notes.one_note(home, {"path": "semantic/a.md", "version": found["changes"][1]["version"]})
+    old = models.one_note(home, {"path": "semantic/a.md", "version": found["changes"][1]["version"]})
     assert old["text"].endswith("---\none\n")
 
 
 @pytest.mark.parametrize("path", ["../../secret", "/etc/passwd", "semantic/../../x.md", "", "quarantine/../secret", "<script>"])
 def test_no_path_leads_out_of_the_memory(home: Home, project: Layout, path: str) -> None:
     with pytest.raises(UsageError):
-        notes.one_note(home, {"path": path})
+        models.one_note(home, {"path": path})
 
 
 def test_a_note_that_is_not_there_and_a_link_in_its_place(home: Home, project: Layout) -> None:
     with pytest.raises(NotFound):
-        notes.one_note(home, {"path": "semantic/none.md"})
+        models.one_note(home, {"path": "semantic/none.md"})
     (project.memory / "semantic").mkdir(parents=True)
     (project.memory / "semantic" / "trap.md").symlink_to(home.ledger)
     with pytest.raises(Exception, match="not a file"):
-        notes.one_note(home, {"path": "semantic/trap.md"})
+        models.one_note(home, {"path": "semantic/trap.md"})
 
 
 def test_many_notes_come_a_page_at_a_time(home: Home, project: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notes, "ROWS", 3)
+    monkeypatch.setattr(models, "ROWS", 3)
     with kit.opened(project.root) as store:
         for number in range(8):
             store.put(f"semantic/n{number}.md", f"{number}\n", kit.FIX)
     seen, after = list[str](), ""
     while True:
-        page = notes.notes(home, {"after": after})
+        page = models.notes(home, {"after": after})
         seen += [one["path"] for one in page["notes"]]
         assert len(page["notes"]) <= 3
         if not (after := page["more"] or ""):
@@ -156,30 +155,30 @@ def post(home: Home, ledger: Ledger, number: int, **facts: Any) -> Mail:
 def test_mail_is_listed_the_newest_first_and_to_look_claims_nothing(
     home: Home, ledger: Ledger, project: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mails, "ROWS", 2)
+    monkeypatch.setattr(models, "ROWS", 2)
     for number in range(4):
         post(home, ledger, number, recipient="person" if number % 2 else "0731-aaaa/other", subject=f"<b>{number}</b>")
     with unchanged(home.root / "projects"):
-        first = mails.mails(home, {}, 1_700_000_100.0)
+        first = models.mails(home, {}, 1_700_000_100.0)
         assert [one["subject"] for one in first["mails"]] == ["<b>3</b>", "<b>2</b>"]
-        rest = mails.mails(home, {"before": first["older"]}, 1_700_000_100.0)
+        rest = models.mails(home, {"before": first["older"]}, 1_700_000_100.0)
         assert [one["subject"] for one in rest["mails"]] == ["<b>1</b>", "<b>0</b>"] and rest["older"] is None
-        mine = mails.mails(home, {"box": "person"}, 1_700_000_100.0)["mails"]
+        mine = models.mails(home, {"box": "person"}, 1_700_000_100.0)["mails"]
         assert [one["to"] for one in mine] == ["person", "person"]
         assert mine[0]["type_in"] == [f"nightcrew mail read {mine[0]['id'][-6:]}", f"nightcrew mail reply {mine[0]['id'][-6:]} TEXT"]
-        assert mails.mails(home, {}, 0.0)["mails"][1]["type_in"] == [], "what is another's is another's"
-    assert all(one["state"] == "new" for one in mails.mails(home, {}, 0.0)["mails"])
+        assert models.mails(home, {}, 0.0)["mails"][1]["type_in"] == [], "what is another's is another's"
+    assert all(one["state"] == "new" for one in models.mails(home, {}, 0.0)["mails"])
 
 
 def test_a_thread_has_its_words_without_what_hides_in_them(home: Home, ledger: Ledger, project: Layout) -> None:
     asked_ = post(home, ledger, 1)
     post(home, ledger, 2, thread=asked_.id, in_reply_to=asked_.id, sender="person", recipient="0731-aaaa/lint", type=MailType.REPLY)
     with unchanged(home.root / "projects"):
-        found = mails.thread(home, {"thread": asked_.id}, 1_700_000_100.0)["mails"]
+        found = models.thread(home, {"thread": asked_.id}, 1_700_000_100.0)["mails"]
     assert [one["answered"] for one in found] == [True, False]
     assert found[0]["text"].startswith("words 1 <|system|>") and not set(found[0]["text"]) & set("\u200b\x1b\x07\U000e0041")
     with pytest.raises(NotFound):
-        mails.thread(home, {"thread": "<script>"}, 0.0)
+        models.thread(home, {"thread": "<script>"}, 0.0)
 
 
 def test_words_that_are_gone_or_in_a_strange_box_are_none_and_no_box_is_made(home: Home, ledger: Ledger, project: Layout) -> None:
@@ -188,7 +187,7 @@ def test_words_that_are_gone_or_in_a_strange_box_are_none_and_no_box_is_made(hom
         file.unlink()
     made = ledger.mails.accept(replace(lost, id="01" + "7" * 24, thread=lost.thread, recipient="0731-aaaa/never", key="x"))
     with unchanged(home.root / "projects"):
-        found = mails.thread(home, {"thread": lost.thread}, 0.0)["mails"]
+        found = models.thread(home, {"thread": lost.thread}, 0.0)["mails"]
     assert [(one["id"], one["text"]) for one in found] == [(lost.id, ""), (made.id, "")]
 
 
@@ -202,21 +201,21 @@ def log(home: Home, ledger: Ledger) -> Audit:
 
 def test_without_a_log_it_says_so(home: Home, ledger: Ledger) -> None:
     with pytest.raises(NotFound, match="cannot be read"):
-        audit.log(home, {})
+        models.log(home, {})
     assert not home.secret.exists(), "to look makes no secret"
     secrets.own(home.secret)
     with pytest.raises(NotFound, match="no audit log"):
-        audit.log(home, {})
+        models.log(home, {})
 
 
 def test_records_come_from_the_end_however_long_the_log_is(home: Home, log: Audit, monkeypatch: pytest.MonkeyPatch) -> None:
     log.note_all(("key refused", {"number": number, "why": HIDDEN}) for number in range(130))
-    monkeypatch.setattr(audit, "TAIL", 16 * 2**10)
+    monkeypatch.setattr(models, "TAIL", 16 * 2**10)
     seen, before = list[int](), ""
     with unchanged(home.root):
         while True:
-            page = audit.log(home, {"before": before})
-            assert len(page["records"]) <= asked.ROWS and page["head"] == 130
+            page = models.log(home, {"before": before})
+            assert len(page["records"]) <= pages.ROWS and page["head"] == 130
             seen += [one["seq"] for one in page["records"]]
             if page["older"] is None:
                 break
@@ -229,7 +228,7 @@ def test_what_is_no_record_of_ours_is_counted_and_not_shown(home: Home, log: Aud
     log.note("one", {})
     with home.audit.open("ab") as file:
         file.write(b'{"seq": 2, "event": "<script>"}\n{"seq": 3, "half')
-    found = audit.log(home, {})
+    found = models.log(home, {})
     assert ([one["event"] for one in found["records"]], found["foreign"]) == (["one"], 1)
 
 
@@ -237,26 +236,26 @@ def test_a_log_that_is_a_pipe_is_not_waited_for(home: Home, log: Audit) -> None:
     secrets.own(home.secret)
     os.mkfifo(home.audit)
     with pytest.raises(NotFound):
-        audit.log(home, {})
+        models.log(home, {})
 
 
 def test_anchors_say_which_rows_they_prove(home: Home, log: Audit) -> None:
     log.note("rows", {"table": "journal", "rows": [[101, 340], [342, 360]], "open": [], "marks": "ab" * 4, "sha256": "f" * 64})
-    [found] = audit.log(home, {})["records"]
+    [found] = models.log(home, {})["records"]
     assert (found["anchor"], found["said"]) == (True, f"journal, rows 101 to 360, sha256 {'f' * 12}")
 
 
 def test_the_journal_comes_a_page_at_a_time(home: Home, ledger: Ledger) -> None:
-    for number in range(asked.ROWS + 7):
+    for number in range(pages.ROWS + 7):
         ledger.journal(None, None, "tampering", {"number": number, "why": HIDDEN})
-    first = audit.journal(home, {})
-    rest = audit.journal(home, {"before": str(first["older"])})
+    first = models.journal(home, {})
+    rest = models.journal(home, {"before": str(first["older"])})
     numbers = [row["seq"] for row in first["rows"] + rest["rows"]]
-    assert numbers == sorted(numbers, reverse=True) and len(numbers) == asked.ROWS + 7 and rest["older"] is None
+    assert numbers == sorted(numbers, reverse=True) and len(numbers) == pages.ROWS + 7 and rest["older"] is None
     assert first["rows"][0]["kind"] == "trouble" and "\x1b" not in first["rows"][0]["said"]
     for wrong in ("x", "-1", "1e9", "9" * 30, "\u0661"):
         with pytest.raises(UsageError):
-            audit.journal(home, {"before": wrong})
+            models.journal(home, {"before": wrong})
 
 
 # Resources ------------------------------------------------------------------------------------------------------------------------
@@ -266,7 +265,7 @@ def test_without_a_supervisor_the_machine_and_the_agents_are_still_shown(home: H
     [one, _] = submit(ledger, "one", "two")
     ledger.commit([Start(one, 1, ""), MarkRunning(one, 1), SetState("0731-aaaa/two", TaskState.CANCELLED, "")])
     ledger.note(one, 1, account=json.dumps({"memory": 2**28, "peak_memory": 2**29, "cpu_s": 12.0, "wall_s": 30.0}))
-    found = resources.resources(home, None, "no supervisor is running", None)
+    found = models.resources(home, None, "no supervisor is running", None)
     assert (found["capacity"], found["lines"], found["trouble"]) == (None, [], "no supervisor is running")
     [agent] = found["agents"]
     assert (agent["id"], agent["memory"], agent["cpu_s"]) == (one, 2**28, 12.0)
@@ -276,4 +275,4 @@ def test_without_a_supervisor_the_machine_and_the_agents_are_still_shown(home: H
 def test_an_authors_name_is_no_path(home: Home, project: Layout) -> None:
     with kit.opened(project.root) as store:
         store.put("semantic/a.md", "one\n", Author("1123-k3f9/fix", 1))
-    assert notes.notes(home, {})["notes"][0]["author"] == "1123-k3f9/fix"
+    assert models.notes(home, {})["notes"][0]["author"] == "1123-k3f9/fix"

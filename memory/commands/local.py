@@ -1,0 +1,207 @@
+"""Ask for the memory of a project: by the supervisor, or from the files as they are."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from memory import files, history, note
+from memory.files import Layout
+from memory.history import Wanted
+from memory.listing import Entry, Listing, Replacement, no_such, refused
+from memory.mail import PERSON
+from memory.mail_listing import listed
+from memory.versions import Versions
+from memory.writing import QUARANTINE
+from supervisor.client import common, protocol
+from supervisor.host.paths import Home, home
+from supervisor.kernel.errors import ConfigError, NightcrewError, NotFound, NotRunning
+from supervisor.kernel.path_globs import Kind
+from supervisor.kernel.spec import MemoryTerms
+from supervisor.server import lock
+from supervisor.store import queries, sqlite
+
+# Local
+# -----
+# Reading without a supervisor: the files as they are, `memory.db` and the ledger opened to be read. Shapes are those of the
+# supervisor's answers.
+
+
+Args = dict[str, Any]
+
+
+def answer(where: Home, verb: str, asked: Args) -> dict[str, Any] | None:
+    """What the supervisor would answer; None for an operation that only it can do."""
+    if verb == "mail":
+        return _mails(where, asked) if asked["op"] == "ls" else None
+    ops: dict[str, Callable[[Layout, Args], dict[str, Any]]] = {"ls": _ls, "show": _show, "log": _log, "quarantine": _quarantine}
+    op = ops.get(asked["op"])
+    if asked["op"] == "show" and str(asked["path"]).startswith(QUARANTINE):
+        return None  # a supervisor remembers what was shown
+    return op(Layout(where.project(asked["project"])), asked) if op is not None else None
+
+
+def everything(where: Home, project: str) -> Iterator[tuple[str, str, float, dict[str, Any] | None]]:
+    """Every file: path, text, when it was changed, and its newest change by a door."""
+    there = Layout(where.project(project))
+    with _versions(there) as kept:
+        for entry in Listing(there.root, "memory").entries():
+            found = files.read(there.root, f"memory/{entry.path}", files.size_max(entry.kind))
+            newest = kept.changes(entry.path, 1) if kept is not None else []
+            if found is not None:
+                shape = history.told(newest[0]) if newest else None
+                yield entry.path, found.data.decode("utf-8", "replace"), entry.mtime, shape
+
+
+def _ls(there: Layout, asked: Args) -> dict[str, Any]:
+    files = Listing(there.root, "memory")
+    found = [_shape(entry) for entry in files.entries() if entry.path.startswith(asked.get("prefix") or "")]
+    return {"entries": found, "more": 0, **refused(files.strange(), files.misnamed())}
+
+
+def _quarantine(there: Layout, _: Args) -> dict[str, Any]:
+    return {"entries": list(map(_shape, Listing(there.root, "quarantine").entries()))}
+
+
+def _shape(entry: Entry) -> dict[str, Any]:
+    return {"kind": str(entry.kind), **{name: getattr(entry, name) for name in ("path", "size", "mtime", "version", "title")}}
+
+
+def _show(there: Layout, asked: Args) -> dict[str, Any]:
+    path, version = str(asked["path"]), asked.get("version")
+    kind = files.checked(path)
+    if version:
+        with _versions(there) as kept:
+            data = _content(kept, path, str(version))
+    else:
+        found = files.read(there.root, f"memory/{path}", files.size_max(kind))
+        if found is None:
+            raise no_such(path, [entry.path for entry in Listing(there.root, "memory").entries()])
+        data, version = found.data, found.version
+    text = data.decode("utf-8", "replace")
+    known = note.parse(text).meta.get("id") if kind is not Kind.EPISODIC else None
+    with _versions(there) as kept:
+        believed = Replacement(_approval, kept.by_person if kept is not None else lambda _: False)
+        newer = believed.of(Listing(there.root, "memory").entries(), path, kind, known)
+    return {"path": path, "kind": str(kind), "version": version, "text": text, "superseded_by": newer}
+
+
+def _approval() -> frozenset[Kind]:
+    """As the supervisor has it; by default where the settings cannot be read, which hides no note."""
+    from supervisor.config import user  # only here: it costs short commands much
+
+    try:
+        return user.load(user.path(), usable_cores=1).memory.approval
+    except ConfigError:
+        return MemoryTerms().approval
+
+
+def _log(there: Layout, asked: Args) -> dict[str, Any]:
+    path = asked.get("path")
+    with _versions(there) as kept:
+        wanted = Wanted(path, int(asked.get("limit") or 100), asked.get("before"), patch=bool(asked.get("patch")))
+        return history.page(kept, wanted) if kept is not None else {"changes": [], "before": None}
+
+
+def _mails(where: Home, asked: Args) -> dict[str, Any]:
+    if not where.ledger.exists():
+        return {"pairs": []} if asked.get("pairs") else {"mails": []}
+    with contextlib.closing(sqlite.connect_readonly(where.ledger)) as db:
+        of = str(asked.get("of") or PERSON)
+        owner = of if of == PERSON else queries.match_task(db, of, asked["project"])
+        return listed(db, asked["project"], PERSON, owner, asked, time.time())
+
+
+def _content(kept: Versions | None, path: str, start: str) -> bytes:
+    version = next(iter(kept.versions_like(path, start)), "") if kept is not None and len(start) >= 4 else ""
+    data = kept.content(version) if kept is not None and version else None
+    if data is None:
+        raise NotFound("no such version is kept of", on=path, hint=f"nightcrew mem log {path}")
+    return data
+
+
+@contextlib.contextmanager
+def _versions(there: Layout) -> Iterator[Versions | None]:
+    """None where nothing was ever written through nightcrew."""
+    if not there.book.exists():
+        yield None
+        return
+    kept = Versions(there.book, reads=True)
+    try:
+        yield kept
+    finally:
+        kept.close()
+
+
+# Door
+# ----
+# Who asks, of which project, and where: the one way of a command to what agents know together.
+
+
+ANSWER_S = 60.0
+
+
+def is_agent() -> bool:
+    """Whether an agent of ours runs the command: it has its attempt's token, and speaks for nobody else."""
+    return bool(os.environ.get("NIGHTCREW_TOKEN") and os.environ.get("NIGHTCREW_AGENTS_SOCKET"))
+
+
+def ask(
+    verb: str, op: str, args: dict[str, Any], *, reads: bool = False, timeout_s: float = ANSWER_S, repo: Path | None = None
+) -> dict[str, Any]:
+    """What `verb` (`mem`, `mail`, `lease`) answers to `op`, for the agent that runs this, else for the person, of the project of `repo`
+    (the current directory). An operation that `reads` works without a supervisor where it can; all else starts one. Raises our errors."""
+    asked = {"op": op, **{name: value for name, value in args.items() if value is not None}}
+    if is_agent():
+        socket, token = Path(os.environ["NIGHTCREW_AGENTS_SOCKET"]), os.environ["NIGHTCREW_TOKEN"]
+        return protocol.call(socket, verb, asked, timeout_s=timeout_s, token=token)
+    where, asked = home(), {**asked, "project": project(repo)}
+    if not reads:
+        return common.ask(where, verb, asked, timeout_s=timeout_s)
+    if lock.holder(where.lock) is not None and where.project(asked["project"]).exists():  # a look makes no directories
+        with contextlib.suppress(NotRunning):  # it left meanwhile
+            return protocol.call(where.daemon_socket, verb, asked, timeout_s=timeout_s)
+
+    found = answer(where, verb, asked)
+    return found if found is not None else common.ask(where, verb, asked, timeout_s=timeout_s)
+
+
+def project(directory: Path | None = None) -> str:
+    """The project of the repository around `directory` (the current one). Raises NotFound and Refused where there is none."""
+    where, here = home(), (directory or Path.cwd()).resolve()
+    if known := _known(where, here):
+        return known
+    from worktrees.git import Git
+    from worktrees.repository import discover
+
+    return discover(Git(where.root / "git"), here).project
+
+
+def memory_files() -> Path | None:
+    """Where the files lie of the memory that is meant here, if that can be told at once: for completion."""
+    if is_agent():
+        told = os.environ.get("NIGHTCREW_MEMORY")
+        return Path(told) if told else None
+    known = _known(home(), Path.cwd())
+    return home().memory(known) if known else None
+
+
+def of_project(where: Home, project: str) -> str:
+    """The repository of a project, for a person to read; its id when nothing was ever run in it."""
+    with contextlib.suppress(NightcrewError), contextlib.closing(sqlite.connect_readonly(where.ledger)) as db:
+        row = db.execute("SELECT root FROM project WHERE id = ?", (project,)).fetchone()
+        return str(row["root"]) if row is not None else project
+    return project
+
+
+def _known(where: Home, here: Path) -> str:
+    """From the ledger, which has every repository in which something was run."""
+    if not where.ledger.exists():
+        return ""
+    with contextlib.suppress(NightcrewError), contextlib.closing(sqlite.connect_readonly(where.ledger)) as db:
+        return queries.project_at(db, str(here))
+    return ""

@@ -1,0 +1,308 @@
+"""What may be asked of the mail, by `op`: send, ls, read, reply and wait. The same for agents and for a person; who asks is never in the
+request. Whatever an agent says is its own text: types and sizes are looked at here."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from memory import mail as rules
+from memory import mail_rows
+from memory.mail import OPEN, PERSON, SUPERVISOR, TERMS, UNKNOWN, Mail, MailState, MailType, Priority
+from memory.mail_listing import LISTED_MAX, listed
+from memory.note import quoted, stripped
+from memory.service.mail import Letter, MailDesk
+from supervisor.kernel import names
+from supervisor.kernel.errors import NightcrewError, NotFound, Refused, TimedOut, UsageError, one_line
+from supervisor.kernel.wait_graph import WaitKind
+from supervisor.server.wakeups import was_set
+from supervisor.store import history, queries
+
+WAIT_MAX_S = 600.0
+"""Of one request; who waits longer asks again, and misses nothing."""
+REPLY_BY_MAX_S = 30 * 86_400.0
+KEY_MAX = 200
+LOOK_S = 1.0
+"""Between two looks at whether the one who is waited for has ended."""
+_NAMES_MAX = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Who asks: a person, or an attempt of a task."""
+
+    name: str
+    project: str
+    epoch: int | None = None
+    hand_over: Callable[[Letter, Mapping[str, Any]], Coroutine[Any, Any, Letter]] | None = None
+    """Starts the task that a handoff is for, and gives the letter as it is sent to it."""
+
+    @property
+    def is_person(self) -> bool:
+        return self.name == PERSON
+
+
+async def ask(desk: MailDesk, asker: Asker, args: Mapping[str, Any]) -> dict[str, Any]:
+    """One request. Raises UsageError, NotFound, Refused, TimedOut, HostError, DiskFull, LedgerError."""
+    op = OPS.get(str(args.get("op")))
+    if op is None:
+        raise UsageError("not a request", on="op", why=f"it is one of {', '.join(OPS)}")
+    return await op(desk, asker, args)
+
+
+async def send(desk: MailDesk, asker: Asker, args: Mapping[str, Any]) -> dict[str, Any]:
+    """`to`, `text`; `subject`, `type`, `priority`, `needs_reply_s` (seconds from now), `key`; a handoff also `questions`, `tried` and
+    `start`: the task that begins with it, instead of `to`. Returns the message's shape, and `task` that was started."""
+    kind = _choice(args, "type", MailType, MailType.INFO)
+    if kind is MailType.REPLY:
+        raise UsageError("not sent", why="a reply names the message that it answers", hint="nightcrew mail reply ID TEXT")
+    starts = args.get("start") is not None
+    to = "" if starts else resolve(desk, asker, _text(args, "to", 200))
+    letter = _letter(desk, asker, args, kind, to)
+    if kind is MailType.HANDOFF or starts:
+        if asker.hand_over is None or kind is not MailType.HANDOFF:
+            raise UsageError("not sent", on="start", why="only a handoff starts a task")
+        letter = await asker.hand_over(letter, args)
+    _refuse_ended(desk, letter.mail.recipient)
+    sent = await desk.post(letter, damped=not asker.is_person)
+    return {"mail": _shape(desk, sent)}
+
+
+async def reply(desk: MailDesk, asker: Asker, args: Mapping[str, Any]) -> dict[str, Any]:
+    """`id`, `text`; `subject`, `priority`, `needs_reply_s`, `key`. It goes to who else is in that exchange, and what it answers counts as
+    read."""
+    above = _mine(desk, asker, args)
+    to = above.sender if above.recipient == asker.name else above.recipient
+    if to in (UNKNOWN, SUPERVISOR):
+        raise Refused("cannot reply to", on=above.id, why=f"it is from {to}, who reads no mail", kept="the message")
+    if above.recipient == asker.name and above.state in OPEN:
+        await desk.take(above, asker.epoch)
+    subject = above.subject if above.subject.startswith("Re: ") else f"Re: {above.subject}"
+    letter = _letter(desk, asker, {"subject": subject, **args}, MailType.REPLY, to)
+    mail = replace(letter.mail, thread=above.thread, in_reply_to=above.id, depth=above.depth + 1, project=above.project)
+    _refuse_ended(desk, to)
+    return {"mail": _shape(desk, await desk.post(replace(letter, mail=mail), damped=not asker.is_person))}
+
+
+async def ls(desk: MailDesk, asker: Asker, args: Mapping[str, Any]) -> dict[str, Any]:
+    """`mails` that wait, the most urgent first; with `all` those that were read too, with `sent` what was sent, with `thread` one thread.
+    With `pairs` instead: `pairs`, what each wrote to each other. A person may name another mailbox, `of`."""
+    owner = resolve(desk, asker, _text(args, "of", 200)) if asker.is_person and args.get("of") else asker.name
+    thread = {"thread": _text(args, "thread", 26)} if args.get("thread") else {}
+    return listed(desk.db, asker.project, asker.name, owner, {**args, **thread}, desk.loop.clock.wall())
+
+
+async def read(desk: MailDesk, asker: Asker, args: Mapping[str, Any]) -> dict[str, Any]:
+    """`id`, or the most urgent that waits. Returns `mail` with its `text`, and whether it is `claimed`: true for exactly one reader. One
+    that was read before can be read again by its id. `mail` is null when nothing waits. An agent gets what others wrote also as data,
+    `quoted`, with who wrote it: that is what it should be shown."""
+    if args.get("id") is None:
+        return await _taken(desk, asker, lambda _: True) or {"mail": None, "claimed": False}
+    mail = _mine(desk, asker, args)
+    if mail.recipient == asker.name and mail.state in OPEN and (text := await desk.take(mail, asker.epoch)) is not None:
+        return _given(desk, asker, mail.id, text, claimed=True)
+    text = await desk.body(mail)
+    if text is None:
+        raise NotFound("no text of", on=mail.id, why="its file is gone")
+    if mail.recipient == asker.name and not asker.is_person:
+        desk.loop.ledger.mails.again(mail.id, rules.tokens(text))
+    return _given(desk, asker, mail.id, text, claimed=False)
+
+
+async def wait(desk: MailDesk, asker: Asker, args: Mapping[str, Any]) -> dict[str, Any]:
+    """The next message, as `read` gives it: any, or one `from` somebody, of a `thread`, or the reply to `id`. `timeout_s`: at most
+    WAIT_MAX_S. Raises TimedOut, also when the reply was needed by a moment that is over, Refused when the one who is waited for has ended,
+    NightcrewError ("not read") when the message came back unread, and Deadlock when that one waits for the asker."""
+    about = _mine(desk, asker, args) if args.get("id") is not None else None
+    whom = resolve(desk, asker, _text(args, "from", 200)) if args.get("from") else ""
+    thread = _text(args, "thread", 26) if args.get("thread") else ""
+    if about is not None and not whom:
+        whom = about.recipient if about.sender == asker.name else about.sender
+    timeout_s, why = _patience(desk, args, about)
+
+    def wants(mail: Mail) -> bool:
+        if mail.project != asker.project or mail.recipient != asker.name:
+            return False
+        if about is not None:
+            return mail.in_reply_to == about.id and mail.type is MailType.REPLY
+        return (not whom or mail.sender == whom) and (not thread or mail.thread == thread)
+
+    what = f"the reply to {about.id}" if about is not None else f"mail from {whom}" if whom else "mail"
+    if (found := await _taken(desk, asker, wants)) is not None:
+        if asker.epoch is not None:
+            desk.waits.answered(asker.name, asker.epoch, WaitKind.MAIL, what)
+        return found
+    _check_read(desk, about)
+    try:
+        async with desk.waiting(asker.name, wants) as woken, _parked(desk, asker, what, whom, timeout_s):
+            return await _first(desk, asker, wants, woken, whom, about)
+    except (TimeoutError, TimedOut):
+        raise TimedOut(
+            f"no {what.removeprefix('the ')}", why=why, kept="what comes later, in the mailbox", hint="nightcrew mail ls"
+        ) from None
+
+
+@contextlib.asynccontextmanager
+async def _parked(desk: MailDesk, asker: Asker, what: str, whom: str, timeout_s: float) -> AsyncIterator[None]:
+    """Within the time, and for an agent in the graph of waits: `whom` it waits for must act first."""
+    if asker.epoch is None:
+        async with asyncio.timeout(timeout_s):
+            yield
+    else:
+        holders = (whom,) if whom else ()
+        async with desk.waits.waiting(asker.project, asker.name, asker.epoch, WaitKind.MAIL, what, holders, timeout_s):
+            yield
+
+
+async def _taken(desk: MailDesk, asker: Asker, wants: Callable[[Mail], bool]) -> dict[str, Any] | None:
+    for letter in desk.unread(asker.project, asker.name):
+        if wants(letter) and (text := await desk.take(letter, asker.epoch)) is not None:
+            return _given(desk, asker, letter.id, text, claimed=True)
+    return None
+
+
+def _check_read(desk: MailDesk, about: Mail | None) -> bool:
+    """Whether the message that a reply is waited for can still be read for the first time. Raises NightcrewError when nobody will."""
+    now = mail_rows.one(desk.db, about.id) if about is not None else None
+    if now is not None and now.state in (MailState.BOUNCED, MailState.LOST):
+        hint = "nightcrew mail ls: the notice that it came back"
+        raise NightcrewError(f"not read: message {now.id} to {now.recipient}", why=now.why, kept="its text", hint=hint)
+    return now is not None and now.state in OPEN
+
+
+async def _first(
+    desk: MailDesk, asker: Asker, wants: Callable[[Mail], bool], woken: asyncio.Event, whom: str, about: Mail | None
+) -> dict[str, Any]:
+    while True:
+        woken.clear()
+        if (found := await _taken(desk, asker, wants)) is not None:
+            return found
+        is_unread = _check_read(desk, about)  # and its recipient has ended: it comes back at once
+        if "/" in whom and not is_unread and desk.has_ended(whom) and not any(map(wants, desk.unread(asker.project, asker.name))):
+            raise Refused("nothing will come from", on=whom, why="it has ended", kept="what it sent before", hint="nightcrew mail ls")
+        await was_set(woken, LOOK_S)
+
+
+def _patience(desk: MailDesk, args: Mapping[str, Any], about: Mail | None) -> tuple[float, str]:
+    """How long to wait, and why it ends then."""
+    timeout_s = _number(args, "timeout_s", WAIT_MAX_S, WAIT_MAX_S)
+    due_s = about.needs_reply_by - desk.loop.clock.wall() if about is not None and about.needs_reply_by is not None else math.inf
+    if due_s < timeout_s:
+        return max(0.0, due_s), "the reply was needed by now"
+    return timeout_s, f"none came in {round(timeout_s, 1):g} s"
+
+
+OPS: Mapping[str, Callable[[MailDesk, Asker, Mapping[str, Any]], Coroutine[Any, Any, dict[str, Any]]]] = {
+    "send": send, "ls": ls, "read": read, "reply": reply, "wait": wait,
+}  # fmt: skip
+
+
+# What a request names ------------------------------------------------------------------------------------------------------------------
+
+
+def resolve(desk: MailDesk, asker: Asker, name: str) -> str:
+    """The recipient that a name means: `person`, or a task of the same project: by its id, its name in the asker's own run, the name of one
+    that its agent added, or as a person would name it. Raises NotFound with the nearest names."""
+    if name == PERSON:
+        return name
+    run = asker.name.partition("/")[0]
+    known = () if asker.is_person else (f"{run}/{name}", *_children(desk, asker, name))
+    found = next((one for one in (name, *known) if desk.is_task_of(asker.project, one)), None)
+    if found is None:
+        with contextlib.suppress(NotFound, UsageError):
+            found = queries.match_task(desk.db, name, asker.project)
+    if found is None or not desk.is_task_of(asker.project, found):
+        raise NotFound("nobody is called", on=one_line(name), why="it is no task of this project", hint=_nearest(desk, asker, name))
+    return found
+
+
+def _children(desk: MailDesk, asker: Asker, name: str) -> tuple[str, ...]:
+    return tuple(one for one in reversed(history.children(desk.db, asker.name)) if one.partition("/")[2] == name)
+
+
+def _nearest(desk: MailDesk, asker: Asker, name: str) -> str:
+    found = desk.db.execute("SELECT id, name FROM task WHERE project = ? ORDER BY ord DESC LIMIT ?", (asker.project, _NAMES_MAX))
+    ids = {text for row in found for text in (str(row[0]), str(row[1]))}
+    return names.nearest(name, sorted({PERSON, *ids}))
+
+
+def _mine(desk: MailDesk, asker: Asker, args: Mapping[str, Any]) -> Mail:
+    """The message that `id` names; an agent's own, a person's any of the project. Raises NotFound."""
+    name = _text(args, "id", 100).upper()
+    mail = mail_rows.one(desk.db, name) if rules.is_id(name) else _by_prefix(desk, asker, name)
+    if mail is None or not (asker.is_person or asker.name in (mail.sender, mail.recipient)):
+        raise NotFound("no message", on=one_line(name), hint="nightcrew mail ls --all")
+    return mail
+
+
+def _by_prefix(desk: MailDesk, asker: Asker, name: str) -> Mail | None:
+    """The one message whose id ends so: ids of one moment begin alike."""
+    lists = [
+        mail_rows.of_mailbox(desk.db, asker.project, asker.name, everything=True, sent=sent, at_most=LISTED_MAX) for sent in (False, True)
+    ]
+    found = {one.id: one for mails in lists for one in mails if len(name) >= 4 and one.id.endswith(name)}
+    return next(iter(found.values())) if len(found) == 1 else None
+
+
+def _refuse_ended(desk: MailDesk, to: str) -> None:
+    if to != PERSON and desk.has_ended(to):
+        raise Refused("not sent", on=to, why="it has ended, so nobody would read it", kept="nothing was sent", hint="nightcrew status")
+
+
+def _letter(desk: MailDesk, asker: Asker, args: Mapping[str, Any], kind: MailType, to: str) -> Letter:
+    body = stripped(_text(args, "text", TERMS.body_max, stripped=False))
+    if to == asker.name:
+        raise Refused("not sent", on=to, why="it is its own sender", hint="its notes are the place for that")
+    first = next((line for line in body.splitlines() if line.strip()), "")
+    subject = one_line(stripped(_text(args, "subject", 4 * TERMS.subject_max) if args.get("subject") else first).strip())
+    now, made = desk.loop.clock.wall(), desk.new_id()
+    due = now + _number(args, "needs_reply_s", 0.0, REPLY_BY_MAX_S) if args.get("needs_reply_s") is not None else None
+    key = _text(args, "key", KEY_MAX) if args.get("key") is not None else ""
+    mail = Mail(
+        made, asker.project, made, asker.name, to, kind, subject[: TERMS.subject_max], now,
+        priority=_choice(args, "priority", Priority, Priority.NORMAL), needs_reply_by=due, key=key,
+    )  # fmt: skip
+    return Letter(mail, body)
+
+
+def _text(args: Mapping[str, Any], name: str, most: int, *, stripped: bool = True) -> str:
+    given = args.get(name)
+    if not isinstance(given, str) or not given.strip():
+        raise UsageError("not a request", on=name, why="it must be given, as text")
+    plain = given.encode("utf-8", "backslashreplace")
+    if len(plain) > most:
+        raise UsageError(f"the {name} is too long", why=f"{len(plain)} bytes, at most {most}", hint="put it into a file and name that")
+    return plain.decode().strip() if stripped else plain.decode()
+
+
+def _number(args: Mapping[str, Any], name: str, default: float, most: float) -> float:
+    given = args.get(name, default)
+    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given <= most:
+        raise UsageError("not a request", on=name, why=f"a number of seconds, at most {most:.0f}")
+    return float(given)
+
+
+def _choice(args: Mapping[str, Any], name: str, choices: Any, default: Any) -> Any:
+    given = args.get(name, default)
+    if given not in tuple(choices):
+        raise UsageError("not a request", on=name, why=f"it is one of {', '.join(choices)}")
+    return choices(given)
+
+
+def _shape(desk: MailDesk, mail: Mail) -> dict[str, Any]:
+    return (mail_rows.one(desk.db, mail.id) or mail).shape(desk.loop.clock.wall())
+
+
+def _given(desk: MailDesk, asker: Asker, mail: str, text: str, *, claimed: bool) -> dict[str, Any]:
+    """What a reader gets. An agent is given the words of others as data as well: `quoted`."""
+    found = mail_rows.one(desk.db, mail)
+    answered = bool(mail_rows.answered(desk.db, [mail]))
+    shape = found.shape(desk.loop.clock.wall(), answered=answered) if found is not None else {"id": mail}
+    answer = {"mail": {**shape, "text": text}, "claimed": claimed}
+    if not asker.is_person and found is not None and found.sender != asker.name:
+        answer["quoted"] = quoted(text, f"message {mail} from {found.sender}")
+    return answer

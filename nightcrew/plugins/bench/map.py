@@ -1,0 +1,425 @@
+"""`nightcrew bench map`: a large workload over many workers, beside a pool of processes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import os
+import resource
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import psutil
+
+from nightcrew.plugins.bench import map_pool
+from nightcrew.plugins.bench.crews import SupervisedRun, busy_s, machine, make_repository, nightcrew, private_place, until
+from nightcrew.plugins.bench.figures import Aim, rows
+from nightcrew.plugins.bench.gateway import measure as workspace
+from nightcrew.plugins.bench.gateway.measure import Sample, sample
+from nightcrew.plugins.sim.child import Simulator
+from supervisor.features.map import open_map
+from supervisor.features.map.prompts import PromptTerms
+from supervisor.features.map.worker.prompt import Answered, Prompter, api
+from supervisor.features.snapshots.rules import SnapshotSpec
+from supervisor.gateway.admission.types import Limits
+from supervisor.host import cores, processes
+from supervisor.host.paths import Home
+from supervisor.kernel import records
+from supervisor.kernel.errors import ToolFailed, last_line
+from supervisor.store import queries, sqlite
+
+# Fixtures
+# --------
+# What is mapped: a repository of many small files, and what is done with each of them.
+
+
+MODULE = "benchwork"
+_SOURCE = '''"""What the benchmark does with a file. Written by nightcrew bench map."""
+
+import hashlib
+import json
+import os
+import signal
+
+SETTINGS = json.loads({settings!r})
+
+
+def spin(path, rounds):
+    """Read the file, be busy for a while, and give what anybody can compute at once."""
+    with open(path, "rb") as file:
+        data = file.read()
+    digest = data
+    for _ in range(rounds):
+        digest = hashlib.sha256(digest).digest()
+    return [hashlib.sha256(data).hexdigest(), len(data)]
+
+
+def work(path):
+    return spin(path, SETTINGS["rounds"])
+
+
+def crashing(path):
+    """The same; some paths kill the process the first time."""
+    name = hashlib.sha256(os.fsencode(path)).hexdigest()
+    if int(name, 16) % 1000 < SETTINGS["crashes_per_1000"]:
+        try:
+            os.mkdir(os.path.join(SETTINGS["marks"], name))
+        except FileExistsError:
+            pass
+        else:
+            os.kill(os.getpid(), signal.SIGKILL)
+    return work(path)
+
+
+def logged(path):
+    """A twentieth of the work, and a line that says so."""
+    handle = os.open(SETTINGS["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.write(handle, os.fsencode(path) + b"\\n")
+    os.close(handle)
+    return spin(path, SETTINGS["rounds"] // 20)
+'''
+
+
+def rounds_for(seconds: float) -> int:
+    """How many turns of `spin` take one core so long, by the fastest of a few tries here."""
+    count, best = 20_000, float("inf")
+    for _ in range(5):
+        digest, began = b"", time.thread_time()
+        for _ in range(count):
+            digest = hashlib.sha256(digest).digest()
+        best = min(best, time.thread_time() - began)
+    return max(1, round(count * seconds / best))
+
+
+def make(root: Path, files: int, seed: int, rounds: int, crashes: float) -> Path:
+    """The repository of `files` files and the module, at `root/repository`. `crashes`: the share of the files whose first try dies."""
+    place = root / "repository"
+    (root / "marks").mkdir()
+    settings = {"rounds": rounds, "marks": str(root / "marks"), "log": str(root / "log"), "crashes_per_1000": round(1000 * crashes)}
+    place.mkdir()
+    (place / f"{MODULE}.py").write_text(_SOURCE.format(settings=json.dumps(settings)))
+    make_repository(place, seed, files)
+    return place
+
+
+def expected_fixtures(repository: Path, names: Iterable[str]) -> list[tuple[str, list[object]]]:
+    """What a sequential run gives, in order."""
+    return [(name, _seen((repository / name).read_bytes())) for name in names]
+
+
+def _seen(data: bytes) -> list[object]:
+    return [hashlib.sha256(data).hexdigest(), len(data)]
+
+
+def names_fixtures(repository: Path) -> list[str]:
+    """The files that are mapped, in git's order."""
+    found = (path for path in repository.rglob("*.txt") if path.is_file())
+    return sorted((path.relative_to(repository).as_posix() for path in found), key=lambda name: name.encode())
+
+
+# Prompt
+# ------
+# One-shot prompts of a map against a limit of tokens: as many calls as workers make, through the real gateway, to the simulated
+# provider.
+#
+# The calls are those of a map's workers (`supervisor.features.map.worker.prompt`), with the tokens of as many attempts; what they took,
+# and what of the limit was used, is the provider's own account.
+
+
+LIMITS = Limits(rpm=4000, itpm=450_000, otpm=90_000)
+"""Those of the figures for the gateway, but for more requests: prompts of one shot are short."""
+OUTPUT_MEAN, TOKENS_PER_S = 40.0, 80.0
+LOOK_S = 0.25
+ANSWER_TOKENS = 400
+
+
+@dataclass(frozen=True, slots=True)
+class PromptOptions:
+    """How much is asked. `size`: bytes of an item's content; 2,400 are some 700 tokens."""
+
+    calls: int = 2000
+    workers: int = 8
+    at_once: int = 8
+    """Calls of each worker."""
+    size: int = 2400
+    seed: int = 1
+
+
+def measure_prompt(options: PromptOptions, under: Path | None = None) -> dict[str, Any]:
+    """The report's `prompt`. Raises ToolFailed when a process did not start."""
+    with private_place(under) as root:
+        home = Home(root / "home")
+        tokens = workspace.agents(home, options.workers)
+        told = f"rpm = {LIMITS.rpm}\nitpm = {LIMITS.itpm}\notpm = {LIMITS.otpm}"
+        with (
+            Simulator(limits=LIMITS, tokens_per_s=TOKENS_PER_S, output_mean=OUTPUT_MEAN, seed=options.seed, keep_last=0) as provider,
+            workspace.gateway(home, provider.url, {}, limits=told) as server,
+        ):
+            began = time.perf_counter()
+            answers, samples = asyncio.run(_run(options, provider.url, f"http://127.0.0.1:{server.port}", tokens))
+            wall_s = time.perf_counter() - began
+            tally = provider.tally()
+    return _report(options, answers, samples, wall_s, sum(tally.refused.values()))
+
+
+def _report(options: PromptOptions, answers: Sequence[Answered], samples: Sequence[Sample], wall_s: float, refused: int) -> dict[str, Any]:
+    used = [answer.usage for answer in answers]
+    one_call = sum(one.limited_input for one in used) / len(used)
+    return {
+        "calls": sum(answer.asks for answer in answers),
+        "tokens": sum(one.total for one in used),
+        "upstream_429": refused,
+        "failed": sum(1 for answer in answers if answer.error),
+        "utilisation": round(utilisation(samples, options.calls, one_call), 4),
+        "wall_s": round(wall_s, 1),
+        "itpm": LIMITS.itpm,
+        "workers": options.workers,
+        "at_once": options.at_once,
+    }
+
+
+def utilisation(samples: Sequence[Sample], calls: int, one_call: float) -> float:
+    """Input tokens that were taken over those that the provider had for us while calls waited: its full bucket at the beginning and all
+    refill until the last call was sent. What is left then was free too, but for less than `one_call` takes."""
+    known = [one for one in samples if "input" in one.buckets and one.arrived < calls]
+    if not known:
+        return 0.0
+    end = known[-1].buckets["input"]
+    free = end.capacity + end.offered - min(max(0.0, end.level), one_call)
+    return end.drawn / free if free > 0 else 0.0
+
+
+async def _run(options: PromptOptions, provider: str, gateway: str, tokens: Sequence[str]) -> tuple[list[Answered], list[Sample]]:
+    waiting = iter(range(options.calls))
+    samples: list[Sample] = []
+    async with aiohttp.ClientSession() as session:
+        looks = asyncio.create_task(_look_on(session, provider, samples))
+        try:
+            found = await asyncio.gather(*(_worker(options, gateway, token, waiting) for token in tokens))
+        finally:
+            looks.cancel()
+            with suppress(asyncio.CancelledError):
+                await looks
+    return [answer for answers in found for answer in answers], samples
+
+
+async def _worker(options: PromptOptions, gateway: str, token: str, waiting: Any) -> list[Answered]:
+    caller = api({"ANTHROPIC_BASE_URL": gateway, "ANTHROPIC_AUTH_TOKEN": token})
+    prompter = Prompter(PromptTerms("Say in one word what this is about: {content}", max_tokens=ANSWER_TOKENS, asks=1), caller)
+    found: list[Answered] = []
+
+    async def go() -> None:
+        for number in waiting:
+            content = f"Item {number}: " + "def area(width, height): return width * height\n" * (options.size // 47)
+            found.append(await prompter.ask({"content": content}))
+
+    try:
+        await asyncio.gather(*(go() for _ in range(options.at_once)))
+    finally:
+        await caller.close()
+    return found
+
+
+async def _look_on(session: aiohttp.ClientSession, url: str, samples: list[Sample]) -> None:
+    while True:
+        async with session.get(f"{url}/sim/stats") as answer:
+            samples.append(sample(await answer.json(), {}))
+        await asyncio.sleep(LOOK_S)
+
+
+def line(found: dict[str, Any]) -> str:
+    """For people."""
+    asked = f"{found['calls']} one-shot prompts of {found['workers']} workers in {found['wall_s']} s: {found['failed']} failed"
+    return f"{asked}, {found['upstream_429']} refused by the provider (aim: 0), {found['utilisation']:.1%} of its limit used (aim: 97 %)"
+
+
+# Measure
+# -------
+# The figures of `nightcrew bench map`: each side does the same with the same files, on the same cores, with the same niceness.
+
+
+AIMS = (
+    Aim("efficiency", 0.85, at_least=True, name="of a pool's throughput"),
+    Aim("cpu_efficiency", name="the same by processor time"),
+    Aim("lost", 0, name="results lost"),
+    Aim("duplicates", 0, name="results twice, or done again"),
+)
+SNAPSHOT = "files"
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureOptions:
+    files: int = 10_000
+    agents: int = 50
+    work_s: float = 75.0
+    """How long all of it takes on all cores, nothing else running."""
+    crashes: float = 0.02
+    calls: int = 2000
+    """One-shot prompts."""
+    pools: int = 2
+    """How often the pool is measured, before and after."""
+    seed: int = 1
+
+
+QUICK = MeasureOptions(files=600, agents=10, work_s=4.0, calls=100, pools=1)
+
+
+def measure(options: MeasureOptions, under: Path | None, say: Callable[[str], None]) -> dict[str, Any]:
+    """The report. Raises ToolFailed when a side fails, or gives another output than a sequential run."""
+    with private_place(under) as root:
+        mine = len(cores.usable())
+        rounds = rounds_for(options.work_s * mine / options.files)
+        say(f"{options.files} files, each {options.work_s * mine / options.files * 1000:.1f} ms of a core")
+        repository = make(root, options.files, options.seed, rounds, options.crashes)
+        names = names_fixtures(repository)
+        expected = expected_fixtures(repository, names)
+        first = [_pool(root, repository, names, mine, say) for _ in range((options.pools + 1) // 2)]
+        with SupervisedRun(root / "home", options.agents) as run:
+            run.snapshot(run.repository(repository), SnapshotSpec(name=SNAPSHOT))
+            supervisor = psutil.Process(run.start())
+            before = busy_s(supervisor)
+            wall_s, output = _map(run.home, repository, "crashing", options, say)
+            cpu_s = _taken(run) + busy_s(supervisor) - before
+            crashes = sum(1 for _ in (root / "marks").iterdir())
+            resumed = _resumed(run, root, repository, options, say)
+        walls = first + [_pool(root, repository, names, mine, say) for _ in range(options.pools - len(first))]
+        pool_s, pool_cpu_s = (statistics.mean(side) for side in zip(*walls, strict=True))
+    say(f"{options.calls} one-shot prompts against the simulated provider's limit")
+    prompts = measure_prompt(PromptOptions(calls=options.calls, seed=options.seed), under)
+    if output != expected:
+        raise ToolFailed("the output is not that of a sequential run", on="nightcrew map", why=_differs(output, expected))
+    return {
+        "files": options.files, "agents": options.agents, "wall_s": round(wall_s, 2), "pool_wall_s": round(pool_s, 2),
+        "efficiency": round(pool_s / wall_s, 3), "crashes_injected": crashes, **resumed, "prompt": prompts,
+        "pool_walls_s": [round(wall, 2) for wall, _ in walls], "cpu_s": round(cpu_s, 2), "pool_cpu_s": round(pool_cpu_s, 2),
+        "cpu_efficiency": round(pool_cpu_s / cpu_s, 3), "machine": machine(),
+    }  # fmt: skip
+
+
+def _pool(root: Path, repository: Path, names: Iterable[str], count: int, say: Callable[[str], None]) -> tuple[float, float]:
+    """How long a pool of `count` processes takes, and the processor time of all of it, in seconds."""
+    out, began, before = root / "pool.jsonl", time.monotonic(), _children_s()
+    argv = [sys.executable, "-I", str(Path(map_pool.__file__)), f"{MODULE}:work", str(count), str(out)]
+    done = subprocess.run(argv, cwd=repository, input="\n".join(names), text=True, capture_output=True, check=False)
+    if done.returncode:
+        raise ToolFailed("the pool failed", on=argv[2], why=last_line(done.stderr))
+    took = time.monotonic() - began
+    say(f"a pool of {count} processes: {took:.1f} s")
+    return took, _children_s() - before
+
+
+def _children_s() -> float:
+    """Processor time of all our children that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _taken(run: SupervisedRun) -> float:
+    """Processor time of the workers of the only map, once all have ended."""
+    with contextlib.closing(sqlite.connect_readonly(run.home.ledger)) as db:
+        newest = queries.runs(db, 1)[0].id
+    return sum(float((view.account or {}).get("cpu_s") or 0.0) for view in run.finished(newest))
+
+
+def _argv(call: str, options: MeasureOptions, *words: str) -> list[str]:
+    shared = ("--files", "**/*.txt", "--agents", str(options.agents), "--class", "interactive", "--snapshot", SNAPSHOT)
+    return nightcrew("map", "--json", *shared, "--call", f"{MODULE}:{call}", *words)
+
+
+def _environ(home: Home) -> dict[str, str]:
+    return {**os.environ, "NIGHTCREW_HOME": str(home.root), "NIGHTCREW_CONFIG": str(home.root.with_name(f"{home.root.name}.toml"))}
+
+
+def _map(
+    home: Home, repository: Path, call: str, options: MeasureOptions, say: Callable[[str], None]
+) -> tuple[float, list[tuple[str, list[object]]]]:
+    """How long `nightcrew map` takes, from the command's start to its end, and what it gave. Raises ToolFailed."""
+    began = time.monotonic()
+    done = subprocess.run(_argv(call, options), cwd=repository, env=_environ(home), capture_output=True, text=True, check=False)
+    took = time.monotonic() - began
+    if done.returncode:
+        raise ToolFailed("nightcrew map failed", on=call, why=last_line(done.stderr))
+    say(f"nightcrew map, {call}, {options.agents} workers: {took:.1f} s")
+    lines = Path(json.loads(done.stdout)["out"]).read_text().splitlines()
+    return took, [(str(shape["item"]), list(shape["result"])) for shape in map(json.loads, lines)]
+
+
+def _resumed(run: SupervisedRun, root: Path, repository: Path, options: MeasureOptions, say: Callable[[str], None]) -> dict[str, Any]:
+    """Everything is killed at half, then the same command again: `lost`, `duplicates`, `resume_s`."""
+    log = root / "log"
+    with (root / "said").open("wb") as said:
+        command = subprocess.Popen(_argv("logged", options), cwd=repository, env=_environ(run.home), stdout=said, stderr=said)
+    try:
+        until(lambda: command.poll() is not None or _lines(log) >= options.files // 2, "half of the files")
+    finally:
+        command.kill()
+        command.wait()
+    run.kill()
+    _kill_workers(run.home)
+    before = _lines(log)
+    recorded = _recorded(run.home)
+    run.start()
+    took, output = _map(run.home, repository, "logged", options, say)
+    again = log.read_text().splitlines()[before:]
+    given = Counter(name for name, _ in output)
+    say(f"killed after {before} files; the second call did {len(again)}")
+    return {
+        "lost": options.files - len(given),
+        "duplicates": sum(given.values()) - len(given) + sum(name in recorded for name in again),
+        "resume_s": round(took, 2),
+        "killed_after": before,
+        "resume_did": len(again),
+        "resume_missing": options.files - len(recorded),
+    }
+
+
+def _lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def _kill_workers(home: Home) -> None:
+    """Every runner that lives, and what is below it."""
+    for place in (home.root / "runs").glob("*/w*/*/started.json"):
+        started = records.parse_started(place.read_text())
+        if started is not None:
+            for who in [started.identity, *processes.tree(started.identity)]:
+                processes.send(who, signal.SIGKILL)
+
+
+def _recorded(home: Home) -> set[str]:
+    """The items whose results nobody can lose any more, of the map that was killed."""
+    for path in (home.root / "maps").glob("*/map.db"):
+        with contextlib.closing(open_map.connect_readonly(path)) as db:
+            if open_map.about_book(db)["state"] != "ended":
+                return {bytes(row["name"]).decode() for row in db.execute("SELECT name FROM item WHERE state = 'done'")}
+    return set()
+
+
+def _differs(output: list[tuple[str, list[object]]], expected: list[tuple[str, list[object]]]) -> str:
+    first = next((at for at, pair in enumerate(zip(output, expected, strict=False)) if pair[0] != pair[1]), "the end")
+    return f"{len(output)} lines for {len(expected)}, different from {first} on"
+
+
+def table(report: dict[str, Any]) -> str:
+    """The figures for people."""
+    return "\n".join(
+        (
+            f"{report['files']} files, {report['agents']} workers: {report['wall_s']} s; a pool: {report['pool_wall_s']} s",
+            f"{report['crashes_injected']} crashes injected",
+            f"the second call after a kill: {report['resume_s']} s for {report['resume_did']}",
+            *rows(AIMS, report),
+            line(report["prompt"]),
+        )
+    )

@@ -1,0 +1,495 @@
+"""`nightcrew bench status`: how soon a state is known, and what watching costs."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from agents import hook_client
+from agents.status import Source
+from nightcrew.plugins.bench.crews import SupervisedRun, busy_s, by_hand, commit_all, machine, private_place, until
+from nightcrew.plugins.bench.figures import Aim, milli, quantile, rows
+from nightcrew.plugins.sim.child import Simulator
+from nightcrew.plugins.sim.faults import Fault
+from supervisor.client import protocol
+from supervisor.gateway.admission.types import Limits
+from supervisor.host import files
+from supervisor.kernel.errors import ToolFailed
+from supervisor.kernel.spec import TaskSpec
+
+# Living
+# ------
+# A crew that lives: each agent is a shell in a session of its own that runs the hook's client whenever it is told to, and nothing
+# else.
+
+
+HOOKS_PER_S = 0.2
+"""Of each agent while the crew is busy: a tool call, which is two hooks, in 10 s."""
+LIVING_LOOK_S = 0.005
+"""Between two questions how an agent is: so exact is the time until that is known."""
+_SAYS = {"Stop": "idle", "UserPromptSubmit": "working"}
+_TOOL = {"tool_name": "Bash", "tool_input": {"command": "make test", "description": "Run the tests"}}
+_EVENTS: Mapping[str, Mapping[str, Any]] = {
+    "UserPromptSubmit": {"prompt": "Add discounts to prices.py, with tests."},
+    "Stop": {"stop_hook_active": False},
+    "PreToolUse": _TOOL,
+    "PostToolUse": {**_TOOL, "tool_response": {"stdout": "x" * 2000, "stderr": "", "interrupted": False}},
+}
+_AGENT = 'while read -r event; do "$HOOK" "$event" < "$PLACE/$event"; done <> "$PLACE/orders"'
+
+
+class Living:
+    """`count` agents that are up; `root` is for what they read."""
+
+    def __init__(self, run: SupervisedRun, repo: Path, root: Path, count: int) -> None:
+        self._run = run
+        self._hook = hook_client.program(root)
+        self._places = [_place(root / f"living{number}") for number in range(count)]
+        tasks = [
+            TaskSpec(place.name, "", "shell", ("sh", "-c", _AGENT), params={"HOOK": str(self._hook), "PLACE": str(place)})
+            for place in self._places
+        ]
+        self._orders = [os.open(place / "orders", os.O_RDWR) for place in self._places]  # both ends: writing never waits for a reader
+        self.run_id = run.submit(run.repository(repo), tasks)
+        until(lambda: all(view.attempt_state == "running" for view in run.views(self.run_id)), f"{count} agents to live")
+        self._tasks = [view.id for view in run.views(self.run_id)]
+
+    def push_s(self, samples: int) -> list[float]:
+        """Seconds from the moment an agent is told to run its hook until the supervisor says the state that the hook means; the agents
+        take turns. Raises TimedOut when it never does."""
+        found = []
+        for number, event in zip(range(samples), itertools.cycle(name for name in _SAYS for _ in self._tasks), strict=False):
+            place = number % len(self._tasks)
+            if number < len(self._tasks):  # so that each change is one
+                self._tell(place, "UserPromptSubmit")
+                until(partial(self._is, place, "working"), "an agent to work")
+            began = time.monotonic()
+            self._tell(place, event)
+            until(partial(self._is, place, _SAYS[event]), "a hook to be heard", look_s=LIVING_LOOK_S)
+            found.append(time.monotonic() - began)
+        return found
+
+    def cpu_percent(self, seconds: float, *, hooks: bool) -> float:
+        """What the supervisor takes of one core meanwhile, while every agent sends HOOKS_PER_S hooks a second, or none."""
+        supervisor = psutil.Process(self._run.start())
+        before, began = busy_s(supervisor), time.monotonic()
+        turns = itertools.cycle((place, event) for event in ("PreToolUse", "PostToolUse") for place in range(len(self._tasks)))
+        for number in itertools.count():
+            due = began + number / (HOOKS_PER_S * len(self._tasks))
+            if not hooks or due >= began + seconds:
+                break
+            time.sleep(max(0.0, due - time.monotonic()))
+            self._tell(*next(turns))
+        time.sleep(max(0.0, began + seconds - time.monotonic()))
+        return 100 * (busy_s(supervisor) - before) / (time.monotonic() - began)
+
+    def hook_s(self, samples: int) -> tuple[float, float]:
+        """What one hook takes of an agent's time, median seconds: with the client that it has here, and with the one in Python."""
+        env = next(self._environments())
+        python = [sys.executable, "-I", "-S", str(Path(hook_client.__file__).with_name("client.py"))]
+        return self._hook_s([str(self._hook)], env, samples), self._hook_s(python, env, samples)
+
+    def _hook_s(self, argv: Sequence[str], env: Mapping[str, str], samples: int) -> float:
+        event, taken = self._places[0] / "PreToolUse", []
+        for _ in range(samples):
+            with event.open("rb") as file:
+                began = time.monotonic()
+                subprocess.run([*argv, "PreToolUse"], stdin=file, env=env, check=True)
+                taken.append(time.monotonic() - began)
+        return statistics.median(taken)
+
+    def close(self) -> None:
+        """Nothing can be told to them any more; they live until their supervisor's side is ended."""
+        for handle in self._orders:
+            os.close(handle)
+
+    def _environments(self) -> Iterator[dict[str, str]]:
+        """Of processes of the first agent, token included."""
+        for process in psutil.process_iter():
+            try:
+                env = process.environ()
+            except psutil.Error:
+                continue
+            if env.get("PLACE") == str(self._places[0]) and "NIGHTCREW_TOKEN" in env:
+                yield env
+        raise ToolFailed("no agent of the crew lives", on=self.run_id)
+
+    def _tell(self, place: int, event: str) -> None:
+        os.write(self._orders[place], f"{event}\n".encode())
+
+    def _is(self, place: int, state: str) -> bool:
+        return any(piece["state"] == state for piece in evidence(self._run, self._tasks[place]))
+
+
+def _place(path: Path) -> Path:
+    """The events of one agent, with a session of its own, and the FIFO by which it is told of them."""
+    path.mkdir()
+    for name, event in _EVENTS.items():
+        shape = {"session_id": path.name, "transcript_path": "/nowhere/own.jsonl", "cwd": "/nowhere", "hook_event_name": name, **event}
+        (path / name).write_text(json.dumps(shape))
+    os.mkfifo(path / "orders")
+    return path
+
+
+def evidence(run: SupervisedRun, task: str) -> list[dict[str, Any]]:
+    """What `nightcrew status --explain` asks the supervisor: the evidence of what the agent says; none before it starts."""
+    answer = protocol.call(run.home.daemon_socket, "evidence", {"attempts": [(task, 1)]})
+    found: list[dict[str, Any]] = answer["agents"].get(task, {}).get("evidence", [])
+    return found
+
+
+# Claude
+# ------
+# The real Claude Code, as `make clients` installs it, before a simulated provider: it uses no account and no network.
+
+
+MODEL = "claude-opus-5-5"
+CLAUDE_LOOK_S = 0.02
+"""Between two looks at what its session file says. A turn here takes ten times as long."""
+
+
+def binary_claude() -> Path | None:
+    """The one on PATH, or else the one of `make clients`."""
+    base = os.environ.get("NIGHTCREW_CLIENTS") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "nightcrew/clients")
+    own = Path(base, "node_modules", ".bin", "claude")
+    found = shutil.which("claude") or (own if own.exists() else None)
+    return Path(found) if found is not None else None
+
+
+def variables(binary: Path, home: Path, repo: Path) -> dict[str, str]:
+    """For a task: a PATH with it, and a home in which it has seen its first screens and trusts `repo`; made when it is not there."""
+    files.private_dir(files.private_dir(home) / ".claude")
+    seen = {"hasCompletedOnboarding": True, "theme": "dark", "projects": {str(repo): {"hasTrustDialogAccepted": True}}}
+    (home / ".claude.json").write_text(json.dumps(seen))
+    return {"HOME": str(home), "PATH": f"{binary.parent}:{os.environ['PATH']}"}
+
+
+def supervised(root: Path, slots: int, binary: Path, url: str) -> SupervisedRun:
+    """A supervisor whose agents reach the provider at `url` through a gateway that was told nothing of its limits."""
+    upstream = f'[upstream.sim]\napi = "anthropic"\nurl = "{url}"\nkey = "none"\n'
+    return SupervisedRun(root, slots, f"{binary.parent}:{os.environ['PATH']}", upstream)
+
+
+class Talking:
+    """One that owns its pane and waits for a prompt."""
+
+    def __init__(self, run: SupervisedRun, repo: Path, own: Mapping[str, str]) -> None:
+        """`own`: its `variables`."""
+        self._run = run
+        task = TaskSpec("talking", "", "claude", (), own, prompt="Begin.", model=MODEL, interactive=True)
+        made = run.submit(run.repository(repo), [task])
+        self._task = f"{made}/talking"
+        until(lambda: all(view.attempt_state == "running" for view in run.views(made)), "the supervisor to have seen its runner")
+        until(self._is_idle, "Claude Code to end its first turn")
+
+    def delivery_s(self, samples: int) -> list[float]:
+        """Seconds that the supervisor takes for one text each, from being asked until Claude Code has confirmed it."""
+        found = []
+        for number in range(samples):
+            began = time.monotonic()
+            self._send(f"Prompt {number}.")
+            found.append(time.monotonic() - began)
+            until(self._is_idle, "the turn to end")
+        return found
+
+    def poll_s(self, samples: int) -> list[float]:
+        """Seconds from the moment that Claude Code's session file names as that of a change until the supervisor says the new state by that
+        file alone; two changes a turn."""
+        found: list[float] = []
+        for number in range(samples // 2):
+            seen = {self._by_file()[1]}
+            typist = threading.Thread(target=self._send, args=(f"Look {number}.",))
+            typist.start()
+            while typist.is_alive() or not self._is_idle():
+                state, at = self._by_file()
+                if at not in seen and state:
+                    found.append(time.time() - at)
+                seen.add(at)
+                time.sleep(CLAUDE_LOOK_S)
+            typist.join()
+        return found
+
+    def _send(self, text: str) -> None:
+        wanted = {"tasks": [self._task], "text": text, "now": True, "some": False}
+        (one,) = protocol.call(self._run.home.daemon_socket, "send", wanted, timeout_s=30.0)["deliveries"]
+        if one["state"] != "confirmed":
+            raise ToolFailed("a text was not confirmed", on=self._task, why=one["why"])
+
+    def _by_file(self) -> tuple[str, float]:
+        said = [piece for piece in evidence(self._run, self._task) if piece["source"] == Source.SESSION_FILE]
+        return (said[0]["state"], said[0]["at"]) if said else ("", 0.0)
+
+    def _is_idle(self) -> bool:
+        """By its hooks and its file."""
+        said = evidence(self._run, self._task)
+        return len(said) > 1 and all(piece["state"] == "idle" for piece in said)
+
+
+# Crew
+# ----
+# A crew of real Claude Code agents that share one provider's limit: through nightcrew, and as a shell script would start them.
+
+
+LIMIT = Limits(rpm=1000, tpm=80_000)
+"""Of the one key; tokens of all kinds a minute, but for those that were read from the cache."""
+READ_BYTES = 24_000
+"""What each tool call prints for the model to read, about 6,700 tokens."""
+KEY = "sk-simulated-key-of-the-benchmark"
+OUTPUT = 400
+"""Tokens of an answer that calls a tool."""
+END_S = 1800.0
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Of a crew."""
+
+    agents: int = 10
+    tools: int = 4
+    """Turns of each agent that call a tool; one more ends its work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fared:
+    """What became of a crew."""
+
+    failed_turns: int
+    """Turns that Claude Code gave up: it ends its session with an error then."""
+    upstream_429: int
+    answered: int
+    """By the provider, all requests of the crew."""
+
+
+def _provider() -> Simulator:
+    """One limit for all, in tokens of all kinds a minute."""
+    return Simulator(limits=LIMIT, needs_key=False, keep_last=0, tokens_per_s=80.0)
+
+
+def through_nightcrew(place: Path, repo: Path, binary: Path, size: Size) -> Fared:
+    """Tasks of kind `claude`, before a gateway that was told nothing of the limit."""
+    with _provider() as sim:
+        _script(sim, size)
+        own = variables(binary, place.with_name("crew-home"), repo)
+        with supervised(place, size.agents, binary, sim.url) as run:
+            tasks = [
+                TaskSpec(f"agent{number}", "", "claude", (), own, prompt=text, model=MODEL, allow=("Bash",))
+                for number, text in enumerate(_messages(size))
+            ]
+            run_id = run.submit(run.repository(repo), tasks)
+            until(lambda: all(view.final for view in run.views(run_id)), "the crew to end")
+            return _fared(sim, sum(view.end != "done" for view in run.views(run_id)))
+
+
+def by_script(place: Path, repo: Path, binary: Path, size: Size) -> Fared:
+    """The same agents at once with the provider's key, each in a worktree of its own."""
+    place.mkdir()
+    with _provider() as sim, contextlib.ExitStack() as stack:
+        _script(sim, size)
+        env = {"ANTHROPIC_BASE_URL": sim.url, "ANTHROPIC_AUTH_TOKEN": KEY, **variables(binary, place / "home", repo)}
+        env |= {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_TELEMETRY": "1", "DISABLE_AUTOUPDATER": "1"}
+        words = ["-p", "--output-format", "json", "--permission-mode", "acceptEdits", "--allowedTools", "Bash", "--model", MODEL]
+        agents = []
+        for number, text in enumerate(_messages(size)):
+            tree = place / f"tree{number}"
+            by_hand(["git", "worktree", "add", "-q", "--detach", str(tree)], repo)
+            agents.append(stack.enter_context(_agent([str(binary), *words, text], tree, env)))
+        return _fared(sim, sum(_has_failed(agent) for agent in agents))
+
+
+@contextlib.contextmanager
+def _agent(argv: Sequence[str], where: Path, env: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
+    """One Claude Code, with whatever it starts, for as long as the block lasts."""
+    process = subprocess.Popen(
+        argv, cwd=where, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, process_group=0
+    )
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def _has_failed(agent: subprocess.Popen[str]) -> bool:
+    """Wait for its end; whether its own last word is an error, or it had none."""
+    said, _ = agent.communicate(timeout=END_S)
+    try:
+        return agent.returncode != 0 or json.loads(said)["is_error"] is not False
+    except (ValueError, LookupError):
+        return True
+
+
+def _messages(size: Size) -> list[str]:
+    return [f"Add discounts to part {number} of the shop, and run its tests." for number in range(size.agents)]
+
+
+def _script(sim: Simulator, size: Size) -> None:
+    """Each agent calls its tool so many times, then says that it is done. How far it is, the provider sees by what the tool has printed:
+    a request that was refused and is sent again is the same turn. One of another model, such as one for a title, gets any answer."""
+    for number, text in enumerate(_messages(size)):
+        steps = [
+            Fault(model=MODEL, contains=text if not turn else _printed(number, turn), **_answer(number, turn, size))
+            for turn in range(size.tools + 1)
+        ]
+        sim.faults(*reversed(steps))  # the newest that it has printed decides
+
+
+def _answer(number: int, turn: int, size: Size) -> dict[str, Any]:
+    if turn == size.tools:
+        return {"text": "Done."}
+    command = f"head -c {READ_BYTES} /dev/zero | tr '\\0' x; printf 'part%s-turn%s' {number} {turn + 1}"
+    return {"tool": "Bash", "tool_input": {"command": command, "description": "Read"}, "output_tokens": OUTPUT}
+
+
+def _printed(number: int, turn: int) -> str:
+    """What the tool's call of a turn ends with; the call itself does not have it."""
+    return f"part{number}-turn{turn}"
+
+
+def _fared(sim: Simulator, failed: int) -> Fared:
+    told = sim.tally()
+    limited = sum(count for why, count in told.refused.items() if why.startswith("limit:"))
+    return Fared(failed, limited, told.answered)
+
+
+# Measure
+# -------
+# What is run in which order, and how much of it.
+
+
+Say = Callable[[str], None]
+TURN_S = 0.3
+"""Until the simulated provider answers: a turn is long enough to be seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How much is measured."""
+
+    live: int = 50
+    busy_s: float = 60.0
+    """How long the crew lives without hooks, and again with them."""
+    pushes: int = 300
+    hooks: int = 100
+    texts: int = 20
+    changes: int = 40
+    """Of what the session file says."""
+    starts: int = 15
+    """Of the built-in agent."""
+    turns: int = 15
+    """Of each of its four sessions, and of a bare loop's."""
+    crew: Size = field(default_factory=Size)
+
+
+QUICK = Options(live=10, busy_s=5.0, pushes=20, hooks=10, texts=3, changes=4, starts=5, turns=10, crew=Size(agents=3, tools=2))
+AIMS = (
+    Aim("push_ms.p50", 150, name="a hook until `status` shows it, p50", unit="ms"),
+    Aim("push_ms.p99", 1000, name="the same, p99", unit="ms"),
+    Aim("poll_ms.p50", 1500, name="a session file until `status` shows it, p50", unit="ms"),
+    Aim("poll_ms.p99", 1500, name="the same, p99", unit="ms"),
+    Aim("live_agents", name="live agents"),
+    Aim("cpu_percent", 3, name="the supervisor beside them, of one core", unit="%"),
+    Aim("delivery_ms_p50", 300, name="a text until Claude Code has confirmed it", unit="ms"),
+    Aim("hook_ms_p50", 10, name="a hook, of the agent's time", unit="ms"),
+    Aim("builtin_start_ms_p50", 60, name="the built-in agent until its first request", unit="ms"),
+    Aim("builtin_turn_overhead_ms_p50", 20, name="what it adds to a turn", unit="ms"),
+    Aim("crew.agents", name="real Claude Code agents on one limit"),
+    Aim("crew.failed_turns", 0, name="turns that failed"),
+    Aim("crew.upstream_429", 0, name="requests that the provider refused"),
+    Aim("crew.without_gateway.failed_turns", name="the same agents without a gateway: turns"),
+    Aim("crew.without_gateway.upstream_429", name="requests"),
+)
+
+
+def measure(options: Options, under: Path | None, say: Say) -> dict[str, Any]:
+    """The report of `nightcrew bench status`; docs/bench.md describes every key. What needs a client that is not installed is None.
+
+    `under` is where the directory for it all is made (None: the system's temporary directory) and removed again. Raises what a tool or a
+    task raises; nothing stays then either.
+    """
+    say(json.dumps(machine()))
+    with private_place(under) as root:
+        repo = root / "repo"
+        files.private_dir(repo)
+        (repo / "README").write_text("hello\n")
+        commit_all(repo)
+        report = _of_many(root, repo, options, say)
+        say(f"the built-in agent: {options.starts} starts, {options.turns} turns")
+        report |= _of_builtin(root, repo, options)
+        binary = binary_claude()
+        if binary is None:
+            say("Claude Code is not installed: make clients. What needs it is not measured")
+        return {**report, **_of_claude(root, repo, binary, options, say)}
+
+
+def _of_many(root: Path, repo: Path, options: Options, say: Say) -> dict[str, Any]:
+    say(f"{options.live} live agents")
+    with SupervisedRun(root / "many", options.live) as run:
+        living = Living(run, repo, files.private_dir(root / "living"), options.live)
+        with contextlib.closing(living):
+            say(f"for {options.busy_s:g} s they say nothing: {living.cpu_percent(options.busy_s, hooks=False):.2f} % of one core")
+            say(f"for {options.busy_s:g} s each sends {HOOKS_PER_S:g} hooks a second")
+            busy = living.cpu_percent(options.busy_s, hooks=True)
+            say(f"{options.pushes} changes")
+            pushes = living.push_s(options.pushes)
+            ours, python = living.hook_s(options.hooks)
+            say(f"a hook with the client in Python: {milli(python):.1f} ms")
+    return {"push_ms": _quantiles(pushes), "live_agents": options.live, "cpu_percent": round(busy, 2), "hook_ms_p50": milli(ours)}
+
+
+def _of_builtin(root: Path, repo: Path, options: Options) -> dict[str, Any]:
+    place = files.private_dir(root / "builtin")
+    shutil.copytree(repo, place / "repo")
+    argv = [sys.executable, "-I", "-m", "nightcrew.plugins.bench.status.builtin", str(place), str(options.starts), str(options.turns)]
+    figures = json.loads(subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=True).stdout)
+    return {
+        "builtin_start_ms_p50": figures["start_ms"],
+        "builtin_turn_overhead_ms_p50": round(figures["turn_ms"] - figures["bare_turn_ms"], 2),
+    }
+
+
+def _of_claude(root: Path, repo: Path, binary: Path | None, options: Options, say: Say) -> dict[str, Any]:
+    if binary is None:
+        return {"poll_ms": None, "delivery_ms_p50": None, "crew": None}
+    say(f"Claude Code in a pane: {options.texts} texts, {options.changes} changes of its session file")
+    with Simulator(needs_key=False, latency_s=TURN_S, limits=Limits()) as sim, supervised(root / "talk", 1, binary, sim.url) as run:
+        talking = Talking(run, repo, variables(binary, root / "talk-home", repo))
+        texts, changes = talking.delivery_s(options.texts), talking.poll_s(options.changes)
+    said = {"poll_ms": _quantiles(changes), "delivery_ms_p50": milli(statistics.median(texts))}
+    return {**said, "crew": _crew(root, repo, binary, options.crew, say)}
+
+
+def _crew(root: Path, repo: Path, binary: Path, size: Size, say: Say) -> dict[str, Any]:
+    found = {}
+    for name, way in (("with", through_nightcrew), ("without", by_script)):
+        say(f"{size.agents} Claude Code agents, {size.tools + 1} turns each, {name} the gateway")
+        began = time.monotonic()
+        found[name] = way(root / name, repo, binary, size)
+        say(f"{time.monotonic() - began:.0f} s; the provider answered {found[name].answered} requests; {json.dumps(machine())}")
+    shown = {name: {"failed_turns": one.failed_turns, "upstream_429": one.upstream_429} for name, one in found.items()}
+    return {"agents": size.agents, **shown["with"], "without_gateway": shown["without"]}
+
+
+def _quantiles(seconds: Sequence[float]) -> dict[str, float]:
+    return {"p50": milli(statistics.median(seconds)), "p99": milli(quantile(seconds, 0.99))}
+
+
+def table(report: Mapping[str, Any]) -> str:
+    """The report for people."""
+    return "\n".join(rows(AIMS, report))

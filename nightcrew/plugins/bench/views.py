@@ -1,0 +1,484 @@
+"""`nightcrew bench faces`: what the screen, the page and the API cost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import pty
+import re
+import resource
+import select
+import shutil
+import signal
+import statistics
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import psutil
+
+from nightcrew.client import AsyncClient
+from nightcrew.plugins.bench.crews import SupervisedRun, commit_all, machine, nightcrew, private_place, until
+from nightcrew.plugins.bench.figures import Aim, milli, rows
+from supervisor.host.paths import Home
+from supervisor.kernel.errors import TimedOut
+from supervisor.kernel.spec import TaskSpec
+from supervisor.store import queries
+
+# Faces api
+# ---------
+# What a program waits for when it hands a task over by the API: to the answer that says that it is on disk.
+#
+# A supervisor and a server of their own, and one slot that is taken: what is submitted waits, so that no agent's start is measured
+# with it.
+
+
+@dataclass(frozen=True, slots=True)
+class FacesApiOptions:
+    """How much is measured."""
+
+    alone: int = 200
+    """Submissions one after the other."""
+    together: int = 1000
+    clients: int = 16
+    """Submissions that are under way at once, of `together`."""
+
+
+def measure_faces_api(options: FacesApiOptions, root: Path, repo: Path, say: Callable[[str], None]) -> dict[str, Any]:
+    """`requests_per_s` with many clients, `submit_ms_p50` and `p99` of one, and what a request takes of the processor."""
+    with SupervisedRun(root, 1) as run:
+        name = run.submit(run.repository(repo), [TaskSpec(name="holds-the-slot", title="", kind="shell", argv=("sleep", "3600"))])
+        until(lambda: all(view.attempt_state == "running" for view in run.views(name)), "an agent to take the slot")
+        env = {**os.environ, "NIGHTCREW_HOME": str(run.home.root), "NIGHTCREW_CONFIG": str(run.settings)}
+        words = ("token", "create", "bench", "--unconfined", "--rate", "10000")
+        token = subprocess.run(nightcrew(*words), env=env, cwd=repo, capture_output=True, text=True, check=True).stdout.strip()
+        with _server(env, repo) as (url, server):
+            say(f"{options.alone} tasks one after the other, then {options.together} by {options.clients} clients")
+            return asyncio.run(_measured(options, AsyncClient(url, token), (server, _supervisor(run.home))))
+
+
+async def _measured(options: FacesApiOptions, client: AsyncClient, processes: tuple[psutil.Process, ...]) -> dict[str, Any]:
+    async with client as crew:
+        await _submitted(crew, "first")
+        alone = sorted([await _submitted(crew, f"a{number}") for number in range(options.alone)])
+        before, began = [_cpu_s(process) for process in processes], time.monotonic()
+        numbers = iter(range(options.together))
+        await asyncio.gather(*(_client(crew, numbers) for _ in range(options.clients)))
+        took = time.monotonic() - began
+    cpu = [1000 * (_cpu_s(process) - then) / options.together for process, then in zip(processes, before, strict=True)]
+    return {
+        "requests_per_s": round(options.together / took, 1),
+        "submit_ms_p50": milli(statistics.median(alone)),
+        "p99": milli(alone[min(len(alone) - 1, len(alone) * 99 // 100)]),
+        "cpu_ms": {"server": round(cpu[0], 2), "supervisor": round(cpu[1], 2)},
+    }
+
+
+async def _client(crew: AsyncClient, numbers: Iterator[int]) -> None:
+    for number in numbers:
+        await _submitted(crew, f"t{number}")
+
+
+async def _submitted(crew: AsyncClient, key: str) -> float:
+    began = time.monotonic()
+    await crew.submit(command="true", key=key)
+    return time.monotonic() - began
+
+
+@contextlib.contextmanager
+def _server(env: Mapping[str, str], repo: Path) -> Iterator[tuple[str, psutil.Process]]:
+    with subprocess.Popen(nightcrew("web", "--port", "0", "--json"), env=env, cwd=repo, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None  # noqa: S101 - a pipe was asked for
+            text = ""
+            while not text.rstrip().endswith("}") and (line := process.stdout.readline()):
+                text += line
+            yield str(json.loads(text)["url"]).partition("/enter")[0], psutil.Process(process.pid)
+        finally:
+            process.send_signal(signal.SIGTERM)
+
+
+def _supervisor(home: Home) -> psutil.Process:
+    from supervisor.server import lock
+
+    pid = lock.holder(home.lock)
+    assert pid is not None  # noqa: S101 - it has just answered
+    return psutil.Process(pid)
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    """With those of its children that have ended."""
+    times = process.cpu_times()
+    return float(times.user + times.system + times.children_user + times.children_system)
+
+
+# Faces web
+# ---------
+# The figures of the page in `nightcrew bench faces`: what browsers cost the server, how soon they know of a change, what a look
+# takes.
+
+
+_WAIT_S = 30.0
+_SETTLE_S = 5.0
+Submit = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class FacesWebOptions:
+    """How much is measured."""
+
+    clients: int = 20
+    steady_s: float = 60.0
+    events: int = 20
+    paints: int = 5
+
+
+def measure_faces_web(env: Mapping[str, str], repo: Path, submit: Submit, options: FacesWebOptions) -> dict[str, Any]:
+    """`submit` hands a task of that name over and returns when it is committed."""
+    with _server_faces_web(env, repo) as (url, process):
+        found = asyncio.run(_by_clients(url, process, submit, options))
+        return {"clients": options.clients, **found, "first_paint_ms": _first_paint(url, options.paints)}
+
+
+@contextlib.contextmanager
+def _server_faces_web(env: Mapping[str, str], repo: Path) -> Iterator[tuple[str, psutil.Process]]:
+    pipe = subprocess.PIPE
+    started = subprocess.Popen(nightcrew("web", "--port", "0"), env=env, cwd=repo, stdout=pipe, text=True, start_new_session=True)
+    try:
+        yield (started.stdout.readline() if started.stdout else "").strip(), psutil.Process(started.pid)
+    finally:
+        started.terminate()
+        started.wait(timeout=_WAIT_S)
+        if started.stdout is not None:
+            started.stdout.close()
+
+
+class _Browser:
+    """One EventSource, read as a browser does."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, float] = {}
+        """When each row came, in monotonic seconds."""
+        self.came = asyncio.Event()
+
+    async def read(self, http: aiohttp.ClientSession, address: str) -> None:
+        async with http.get(address, timeout=aiohttp.ClientTimeout(total=None)) as answer:
+            answer.raise_for_status()
+            async for line in answer.content:
+                if line.startswith(b"data:"):
+                    self._take(json.loads(line[5:]))
+
+    def _take(self, said: Mapping[str, Any]) -> None:
+        for key in said.get("set", ()):
+            self.rows.setdefault(key, time.monotonic())
+        self.came.set()
+
+    async def knows(self, name: str) -> float:
+        """When it came to know a task of that name."""
+        async with asyncio.timeout(_WAIT_S):
+            while True:
+                self.came.clear()
+                for key, at in self.rows.items():
+                    if key.endswith(f"/{name}"):
+                        return at
+                await self.came.wait()
+
+
+async def _by_clients(url: str, process: psutil.Process, submit: Submit, options: FacesWebOptions) -> dict[str, Any]:
+    base = url.partition("/enter")[0]
+    async with aiohttp.ClientSession(
+        cookie_jar=aiohttp.CookieJar(unsafe=True), connector=aiohttp.TCPConnector(limit=0), read_bufsize=2**24
+    ) as http:
+        key = await _entered(http, url)
+        size = await _size(http, base)
+        browsers = [_Browser() for _ in range(options.clients)]
+        tasks = [asyncio.create_task(one.read(http, f"{base}/events?topic=crew&key={key}")) for one in browsers]
+        try:
+            await _all_know(browsers)
+            await asyncio.sleep(_SETTLE_S)
+            cpu = await _cpu(process, options.steady_s)
+            took = [await _event(browsers, submit, f"e{number:03}") for number in range(options.events)]
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+    return {"cpu_percent": cpu, "event_ms_p50": milli(statistics.median(took)), "page_kb": round(size / 1000, 1)}
+
+
+async def _entered(http: aiohttp.ClientSession, url: str) -> str:
+    async with http.get(url) as answer:
+        found = re.search(r"#key=([0-9a-f]{64})", await answer.text())
+    if found is None:
+        raise TimedOut("the page did not open", on=url.partition("?")[0])
+    return found[1]
+
+
+async def _all_know(browsers: list[_Browser]) -> None:
+    async with asyncio.timeout(_WAIT_S):
+        for one in browsers:
+            await one.came.wait()
+
+
+async def _cpu(process: psutil.Process, seconds: float) -> float:
+    """Processor time of the server and of what it starts, in percent of one core."""
+    before, began = _used_s(process), time.monotonic()
+    await asyncio.sleep(seconds)
+    return round(100 * (_used_s(process) - before) / (time.monotonic() - began), 2)
+
+
+def _used_s(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system + times.children_user + times.children_system)
+
+
+async def _event(browsers: list[_Browser], submit: Submit, name: str) -> float:
+    """Seconds from before a task is handed over until half of the browsers know of it."""
+    began = time.monotonic()
+    await asyncio.to_thread(submit, name)
+    return statistics.median([await one.knows(name) for one in browsers]) - began
+
+
+async def _size(http: aiohttp.ClientSession, base: str) -> int:
+    """Bytes of the first page with all that it needs."""
+    seen, wanted = dict[str, int](), ["/"]
+    while wanted:
+        path = wanted.pop()
+        async with http.get(base + path) as answer:
+            answer.raise_for_status()
+            text = await answer.text()
+        seen[path] = len(text.encode())
+        named = [f"/static/{name}" for name in re.findall(r'from "\./([^"]+)"', text)] + re.findall(r'(?:href|src)="(/static/[^"]+)"', text)
+        wanted += [one for one in named if one not in seen and one not in wanted]
+    return sum(seen.values())
+
+
+def _first_paint(url: str, times: int) -> float | None:
+    """Milliseconds from the address to the first content, in Chromium; None where that, or playwright, is not there."""
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        return None
+    if program is None:
+        return None
+    base = url.partition("/enter")[0]
+    with sync_playwright() as driver, contextlib.closing(driver.chromium.launch(executable_path=program, args=["--no-sandbox"])) as browser:
+        page = browser.new_page()
+        page.goto(url)
+        page.wait_for_url(f"{base}/")
+        found = []
+        for _ in range(times):
+            page.goto(f"{base}/")
+            page.wait_for_selector(".row")
+            found.append(page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime"))
+        return milli(statistics.median(found) / 1000)
+
+
+# Faces
+# -----
+# The figures of `nightcrew bench faces`: what the screen costs beside a crew of many, how soon it answers, and the line for a
+# prompt.
+#
+# The agents are real: shells in panes of a supervisor of their own that print a line every few seconds. The screen is the real
+# program on a terminal of ours.
+
+
+_COLUMNS, _ROWS = 120, 40
+_UP_S, _KEY_S = 60.0, 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class FacesOptions:
+    """How much is measured."""
+
+    agents: int = 200
+    steady_s: float = 60.0
+    """How long the screen is left alone while its processor time is taken."""
+    keys: int = 50
+    starts: int = 5
+    lines: int = 20
+    """How often the line for a prompt is asked for."""
+    web: FacesWebOptions = field(default_factory=FacesWebOptions)
+    api: FacesApiOptions = field(default_factory=FacesApiOptions)
+
+
+QUICK = FacesOptions(
+    agents=20, steady_s=10.0, keys=10, starts=2, lines=5,
+    web=FacesWebOptions(steady_s=10.0, events=5, paints=2), api=FacesApiOptions(alone=30, together=150),
+)  # fmt: skip
+AIMS = (
+    Aim("top.cpu_percent", 5, name="processor time of the screen beside a crew that works, % of one core"),
+    Aim("top.rss_mb", 120, name="its memory", unit="MB"),
+    Aim("top.key_ms_p50", 50, name="from a key to its paint, p50", unit="ms"),
+    Aim("top.start_ms", 400, name="from the command to the crew on the screen", unit="ms"),
+    Aim("web.cpu_percent", 5, name="processor time of the page's server with its browsers, % of one core"),
+    Aim("web.event_ms_p50", 200, name="from a submission to the browsers, p50", unit="ms"),
+    Aim("web.first_paint_ms", 500, name="the first paint in Chromium", unit="ms"),
+    Aim("web.page_kb", 300, name="the first page with all that it needs", unit="kB"),
+    Aim("statusline_ms", 60, name="the line for a prompt", unit="ms"),
+    Aim("api.requests_per_s", 200, at_least=True, name="tasks submitted by the API, 16 clients", unit="a second"),
+    Aim("api.submit_ms_p50", 15, name="one of them, to the answer that it is on disk, p50", unit="ms"),
+    Aim("api.p99", name="p99", unit="ms"),
+    Aim("cpu_ms.start", name="processor time of a start", unit="ms"),
+    Aim("cpu_ms.statusline", name="and of the line", unit="ms"),
+)
+
+
+def measure_faces(options: FacesOptions, under: Path | None, say: Callable[[str], None]) -> dict[str, Any]:
+    """The report; docs/bench.md describes every key."""
+    say(json.dumps(machine()))
+    with private_place(under) as root:
+        repo = root / "repo"
+        repo.mkdir()
+        (repo / "README").write_text("hello\n")
+        commit_all(repo)
+        with SupervisedRun(root / "state", options.agents) as run:
+            say(f"{options.agents} agents come up")
+            names = _crew(run, repo, options.agents)
+            env = {**os.environ, "NIGHTCREW_HOME": str(run.home.root), "TERM": "xterm-256color"}
+            say("the line for a prompt")
+            line = [_timed_line(env, repo) for _ in range(options.lines)]
+            say("the screen starts")
+            starts = [_start(env, repo) for _ in range(options.starts)]
+            say(f"the screen, left alone for {options.steady_s:g} s, and {options.keys} keys")
+            top = _look(env, repo, names, options)
+            say(f"the page, {options.web.clients} browsers for {options.web.steady_s:g} s")
+            web = measure_faces_web(env, repo, lambda name: _one_more(run, repo, name), options.web)
+        submitting = measure_faces_api(options.api, root / "api", repo, say)
+    return {
+        "api": submitting,
+        "top": {"agents": options.agents, **top, "start_ms": milli(statistics.median(wall for wall, _ in starts))},
+        "web": web,
+        "statusline_ms": milli(statistics.median(wall for wall, _ in line)),
+        "cpu_ms": {name: milli(statistics.median(cpu for _, cpu in some)) for name, some in (("start", starts), ("statusline", line))},
+    }
+
+
+def table(report: Mapping[str, Any]) -> str:
+    """The report for people."""
+    return "\n".join([f"{report['top']['agents']} agents", *rows(AIMS, report)])
+
+
+def _crew(run: SupervisedRun, repo: Path, count: int) -> list[str]:
+    """Their full ids, in the order in which the screen has them, once all run."""
+    script = 'n=0; while :; do n=$((n+1)); echo "step $n of many"; sleep 5; done'
+    tasks = [TaskSpec(name=f"a{number:03}", title=f"part {number}", kind="shell", argv=("sh", "-c", script)) for number in range(count)]
+    name = run.submit(run.repository(repo), tasks)
+    until(lambda: all(view.attempt_state == "running" for view in run.views(name)), f"{count} agents to run")
+    return [view.id for view in sorted(run.views(name), key=_started)]
+
+
+def _one_more(run: SupervisedRun, repo: Path, name: str) -> None:
+    run.submit(run.repository(repo), [TaskSpec(name=name, title=name, kind="shell", argv=("true",))])
+
+
+def _started(view: queries.TaskView) -> float:
+    return view.started or view.created or 0.0
+
+
+def _timed_line(env: Mapping[str, str], repo: Path) -> tuple[float, float]:
+    """Seconds that passed, and of the processor."""
+    before, began = _children_cpu_s(), time.monotonic()
+    subprocess.run([sys.executable, "-I", "-m", "nightcrew", "statusline"], env=env, cwd=repo, stdout=subprocess.DEVNULL, check=True)
+    return time.monotonic() - began, _children_cpu_s() - before
+
+
+def _start(env: Mapping[str, str], repo: Path) -> tuple[float, float]:
+    """The same of a start, until the crew is painted."""
+    began = time.monotonic()
+    with _Screen(env, repo) as screen:
+        screen.reads(b"WORKING")
+        return time.monotonic() - began, screen.cpu_s()
+
+
+def _look(env: Mapping[str, str], repo: Path, names: list[str], options: FacesOptions) -> dict[str, float]:
+    with _Screen(env, repo) as screen:
+        screen.reads(b"WORKING")
+        screen.rests(5.0)
+        before, began = screen.cpu_s(), time.monotonic()
+        screen.rests(options.steady_s)
+        cpu = (screen.cpu_s() - before) / (time.monotonic() - began)
+        keys = [screen.pressed(b"\x1b[B", name.encode()) for name in names[1 : options.keys + 1]]
+        return {"cpu_percent": round(100 * cpu, 2), "rss_mb": round(screen.rss() / 2**20, 1), "key_ms_p50": milli(statistics.median(keys))}
+
+
+class _Screen:
+    """`nightcrew top` on a terminal of ours."""
+
+    def __init__(self, env: Mapping[str, str], repo: Path) -> None:
+        self._end, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", _ROWS, _COLUMNS, 0, 0))
+        self._process = subprocess.Popen(
+            nightcrew("top"), env=env, cwd=repo, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+        )
+        os.close(theirs)
+        self._known = psutil.Process(self._process.pid)
+
+    def __enter__(self) -> _Screen:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with contextlib.suppress(OSError):
+            os.write(self._end, b"q")
+        try:
+            self.rests(0.2)
+            self._process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        os.close(self._end)
+
+    def cpu_s(self) -> float:
+        """Of the processor, with those of its children that have ended."""
+        times = self._known.cpu_times()
+        return float(times.user + times.system + times.children_user + times.children_system)
+
+    def rss(self) -> int:
+        """Bytes of memory."""
+        return int(self._known.memory_info().rss)
+
+    def rests(self, seconds: float) -> None:
+        """Read what it paints meanwhile: a terminal that nobody reads would hold it up."""
+        for _ in self._pieces(seconds):
+            pass
+
+    def reads(self, text: bytes, seconds: float = _UP_S) -> None:
+        """Until `text` was painted. Raises TimedOut."""
+        seen = b""
+        for piece in self._pieces(seconds):
+            seen = (seen + piece)[-65536:]
+            if text in seen:
+                return
+        raise TimedOut("the screen did not show", on=text.decode())
+
+    def pressed(self, key: bytes, text: bytes) -> float:
+        """Seconds from a key to the paint of `text`."""
+        self.rests(0.05)
+        began = time.monotonic()
+        os.write(self._end, key)
+        self.reads(text, _KEY_S)
+        return time.monotonic() - began
+
+    def _pieces(self, seconds: float) -> Iterator[bytes]:
+        ends_at = time.monotonic() + seconds
+        while (left := ends_at - time.monotonic()) > 0:
+            if select.select([self._end], [], [], left)[0]:
+                try:
+                    yield os.read(self._end, 65536)
+                except OSError:  # it has ended
+                    return
+
+
+def _children_cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime

@@ -1,0 +1,231 @@
+"""Faults on request, and the tools that a request offers."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, get_args
+
+# Offered tools
+# -------------
+# The tool for commands among those that a request offers, in any of the APIs' shapes.
+
+
+SHELLS = ("bash", "run_shell_command", "exec_command", "shell", "exec", "shell_command", "run_command", "execute_command", "terminal")
+"""Lower case, the likelier first."""
+_FILLED = {"string": "Run it", "boolean": False, "integer": 60_000, "number": 60_000, "array": []}
+
+
+def shell_call(body: Mapping[str, Any], command: str) -> tuple[str, Mapping[str, Any] | str] | None:
+    """The name and the input of the call that runs `command`; None when the request offers no tool for that. Raises nothing."""
+    offered = {name.lower(): (name, schema) for name, schema in _tools(body)}
+    for shell in SHELLS:
+        if shell in offered:
+            name, schema = offered[shell]
+            return name, _script(command) if schema is None else _input(schema, command)
+    return None
+
+
+def _tools(body: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any] | None]]:
+    """(name, JSON schema of its input; None: it takes a text) of each tool."""
+    items = body.get("input")
+    added = [item for item in items if isinstance(item, dict) and "tools" in item] if isinstance(items, list) else []
+    for tool in [*_flat(body), *(one for item in added for one in _flat(item))]:
+        if isinstance(name := tool.get("name"), str):
+            schema = tool.get("input_schema") or tool.get("parameters") or tool.get("parametersJsonSchema") or {}
+            yield name, None if tool.get("type") == "custom" else schema
+
+
+def _flat(holder: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The tools that it lists, without what they are wrapped in: Gemini's declarations, Chat's functions, namespaces of Responses."""
+    listed = holder.get("tools")
+    for tool in listed if isinstance(listed, list) else []:
+        if "tools" in tool:
+            yield from _flat(tool)
+        else:
+            yield from tool.get("functionDeclarations") or tool.get("function_declarations") or [tool.get("function") or tool]
+
+
+def _input(schema: Mapping[str, Any], command: str) -> dict[str, Any]:
+    properties = schema.get("properties") or {}
+    key = next((name for name in ("command", "cmd") if name in properties), "command")
+    words = str((properties.get(key) or {}).get("type", "string")).lower() == "array"
+    filled = {name: _FILLED.get(str((properties.get(name) or {}).get("type")).lower(), "Run it") for name in schema.get("required") or ()}
+    return {**filled, key: ["bash", "-c", command] if words else command}
+
+
+def _script(command: str) -> str:
+    """Codex's newest models run all tools from one script in JavaScript."""
+    return f"text(await tools.exec_command({{cmd: {json.dumps(command)}}}))"
+
+
+# Faults
+# ------
+# Faults on request: which requests, how often, and what goes wrong (or is scripted) with them.
+#
+# As JSON, a fault is an object with any of `Fault`'s fields; `POST /sim/faults` takes a list of them. For a request the first fault
+# in the list that matches and has times left decides alone, so a list of faults with `times: 1` is a script for successive
+# requests.
+
+
+Wire = Literal["", "no_answer", "mid_headers", "length_short", "length_long", "no_chunk_end", "gzip_bomb"]
+Then = Literal["", "cut", "error", "silence", "pings"]
+Manner = Literal["", "bytes", "split", "crlf", "comments", "big_line"]
+UsageFault = Literal["", "missing", "negative", "duplicated", "larger"]
+Reason = Literal["", "acceleration", "spend_cap", "window"]
+BatchFault = Literal["", "expired", "canceled"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One fault. The first group of fields says for whom and how often; all others are what happens, and may be combined."""
+
+    api: str = ""
+    """`anthropic`, `count_tokens`, `chat`, `responses`, `gemini`, `batches` (their routes) or `batch` (one request of one); empty: any."""
+    model: str = ""
+    """Part of the model's name."""
+    key: str = ""
+    """The API key."""
+    contains: str = ""
+    """Text that the body must contain."""
+    nth: int = 0
+    """Only the nth request that matches, counted from 1; 0: each."""
+    times: int | None = None
+    """How often at most; None: always."""
+    probability: float = 1.0
+
+    status: int = 0
+    """Answer with this status in the API's own error shape; 0: serve the request."""
+    reason: Reason = ""
+    """What a 429 is about: the rate (empty), a too sharp rise, the spend cap, or the window of a subscription, which opens again after
+    `retry_after` seconds. OpenAI says the last in its body; for Anthropic give the headers."""
+    message: str = ""
+    """Instead of the error's own words."""
+    retry_after: str | None = None
+    """The header's text as it is; `date:30` becomes the HTTP date 30 s from now; None: no header."""
+    headers: Mapping[str, str | None] = field(default_factory=dict)
+    """Set in the answer, after all others; None takes one away."""
+
+    delay_s: float = 0.0
+    """Silence before the headers."""
+    hold: str = ""
+    """The answer waits, before its headers, until this name is released."""
+
+    wire: Wire = ""
+    """Cut before the first byte or amid the headers; a Content-Length too small or too large; no last chunk; a gzip bomb."""
+    then: Then = ""
+    """What happens after `after` events: cut, an error event, silence or endless pings."""
+    after: int = 0
+    error_status: int = 529
+    """What the error event is about."""
+    for_s: float | None = None
+    """How long the silence or the pings last before the stream goes on; None: until the client leaves."""
+    manner: Manner = ""
+    """How a stream is written: one byte a write; writes that split UTF-8 characters; CRLF; comments between events; one line of 5 MB."""
+    usage: UsageFault = ""
+    """Usage that is left out, below zero, said twice, or ten times as much output as was produced."""
+
+    batch: BatchFault = ""
+    """What becomes of a request of a batch."""
+    text: str | None = None
+    """The answer's exact text."""
+    tool: str = ""
+    """The answer calls this tool (`tool_use`, `tool_calls`, `function_call`, `functionCall`) ..."""
+    tool_input: Mapping[str, Any] | str = field(default_factory=dict)
+    """... with this input. For the Responses API a text makes it a call of a custom tool."""
+    more_tools: Sequence[tuple[str, Mapping[str, Any]]] = ()
+    """Names and inputs of further calls in the same answer; Anthropic only."""
+    command: str = ""
+    """Only requests that offer a tool for commands; the answer calls it, whatever it is called, with this one."""
+    stop: str = ""
+    """The stop reason, whatever the answer holds; Anthropic only."""
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cached_tokens: int | None = None
+    """The whole input, the output and the part of the input that was read from the cache, instead of what was counted."""
+
+    @staticmethod
+    def from_json(given: Mapping[str, Any]) -> Fault:
+        """Read one.
+
+        Raises:
+            ValueError: names the field that does not exist or the value that it cannot have.
+        """
+        unknown = given.keys() - {known.name for known in fields(Fault)}
+        if unknown:
+            raise ValueError(f"a fault has no field {', '.join(sorted(unknown))}")
+        for name, kind in _CHOICES.items():
+            if given.get(name, "") not in get_args(kind):
+                raise ValueError(f"{name} = {given[name]!r}: one of {', '.join(repr(choice) for choice in get_args(kind))}")
+        return Fault(**given)
+
+
+_CHOICES = {"wire": Wire, "then": Then, "manner": Manner, "usage": UsageFault, "reason": Reason, "batch": BatchFault}
+
+NO_FAULT = Fault()
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a fault can match on."""
+
+    api: str
+    model: str
+    key: str
+    body: bytes
+
+
+@dataclass(slots=True)
+class _Rule:
+    fault: Fault
+    seen: int = 0
+    done: int = 0
+
+    def takes(self, facts: Facts, rng: random.Random) -> bool:
+        """Whether it is this fault's turn. Counts the request when it matches."""
+        if not _matches(self.fault, facts):
+            return False
+        self.seen += 1
+        if self.fault.nth not in (0, self.seen) or (self.fault.times is not None and self.done >= self.fault.times):
+            return False
+        return self.fault.probability >= 1 or rng.random() < self.fault.probability
+
+
+class FaultBook:
+    """The faults that are in force, in order."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self._rules: list[_Rule] = []
+
+    def add(self, faults: Iterable[Fault]) -> None:
+        """Put them behind those that are there."""
+        self._rules += [_Rule(fault) for fault in faults]
+
+    def clear(self) -> None:
+        """No faults from now on."""
+        self._rules.clear()
+
+    def done(self) -> list[int]:
+        """How often each one struck, in order."""
+        return [rule.done for rule in self._rules]
+
+    def choose(self, facts: Facts) -> Fault:
+        """The fault of this request; every rule counts it, the first whose turn it is decides."""
+        turns = [rule for rule in self._rules if rule.takes(facts, self._rng)]
+        if not turns:
+            return NO_FAULT
+        turns[0].done += 1
+        return turns[0].fault
+
+
+def _matches(fault: Fault, facts: Facts) -> bool:
+    return (
+        fault.api in ("", facts.api)
+        and fault.model in facts.model
+        and fault.key in ("", facts.key)
+        and fault.contains.encode() in facts.body
+        and (not fault.command or shell_call(json.loads(facts.body), fault.command) is not None)
+    )

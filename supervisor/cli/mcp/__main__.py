@@ -1,5 +1,0 @@
-"""The server of an agent, as `$NIGHTCREW_AGENT mcp` starts it in a sandbox."""
-
-from supervisor.cli.mcp.agent import serve
-
-serve()

@@ -1,0 +1,256 @@
+"""`nightcrew status`."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import sqlite3
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import click
+
+from memory import mail_rows
+from memory import views as mail_lines
+from supervisor.client import common, reading
+from supervisor.client.names import any_name
+from supervisor.features.conflicts import view as conflicts_view
+from supervisor.features.landing import view as landing_view
+from supervisor.features.night import view as night_view
+from supervisor.features.retention import archive as retention_archive
+from supervisor.features.review import rows as review_rows
+from supervisor.host.paths import Home, home
+from supervisor.kernel.admission import Verdict
+from supervisor.kernel.errors import UsageError, one_line
+from supervisor.kernel.format import rfc3339
+from supervisor.kernel.states import TaskState
+from supervisor.server import gateway_report, lock
+from supervisor.store import deliveries, journal, queries
+from supervisor.views import places, status, tasks_json, waits
+
+RECENT = 5
+ALL = 1_000_000
+SHOWN = 50
+"""Of those that do not run, and of each state in which tasks of the newest run ended: who has more asks for all, or for one run."""
+
+_ASKING = (TaskState.RUNNING, TaskState.WAITING)
+"""States in which something may wait for a person."""
+
+
+@click.command()
+@click.argument("name", required=False, shell_complete=any_name)
+@click.option("-w", "--watch", is_flag=True, help="Redraw every second until Ctrl-C.")
+@click.option("-a", "--all", "everything", is_flag=True, help="Every run, and failed tasks of earlier runs that still have a worktree.")
+@click.option("--explain", is_flag=True, help="How the agents of NAME are, with each piece of evidence, its age and the rule that decided.")
+@common.json_option
+def command(name: str | None, watch: bool, everything: bool, explain: bool, as_json: bool) -> None:
+    """Show what every agent does: state, age, and its last line or why it ended. With NAME: one task or one run.
+
+    \b
+    nightcrew status
+    nightcrew status 1121-k3f9
+    nightcrew status lint --json
+    nightcrew status lint --explain
+    """
+    where = home()
+    if explain:
+        if name is None:
+            raise UsageError("--explain needs a NAME", hint="nightcrew status --explain lint")
+        _explain(where, name, as_json=as_json)
+        return
+    if watch:
+        from supervisor.cli import live_pane
+
+        live_pane.watch("nightcrew status", lambda: _frame(where, name), as_json=as_json)
+    db = common.holding(where, name) if name is not None else common.ledger(where) if where.ledger.exists() else None
+    if as_json:
+        gc.disable()  # it looked for garbage among 20,000 tasks, again and again, and there was none: a seventh of the whole
+        try:
+            _print_json(where, db, name, everything)
+        finally:
+            gc.enable()
+    else:
+        _print_text(where, db, name, everything)
+
+
+def _explain(where: Home, name: str, *, as_json: bool) -> None:
+    from supervisor.views import agent_status
+
+    with contextlib.closing(common.holding(where, name)) as db:
+        views = reading.named(db, name)
+    now = time.time()
+    found = reading.explained(where, views, now)
+    if as_json:
+        common.print_json(agents={task: agent_status.to_json(status) for task, status in found.items()})
+        return
+    for view in views:
+        for line in agent_status.lines(view, found[view.id], now):
+            click.echo(line)
+
+
+def _all(db: sqlite3.Connection, name: str | None) -> tuple[list[queries.RunView], list[queries.TaskView]]:
+    """For programs: nothing is left out."""
+    if name is not None:
+        views = reading.named(db, name)
+        return [queries.run(db, run) for run in dict.fromkeys(view.run for view in views)], views
+    runs = queries.runs(db, RECENT, gates=False)
+    views = [*queries.unfinished(db), *queries.failed_before(db, runs[0].id if runs else "")]
+    known = {view.id for view in views}
+    if runs:
+        views += [view for view in queries.ended_in(db, runs[0].id) if view.id not in known]
+    return runs, views
+
+
+def _every(where: Home, db: sqlite3.Connection) -> list[queries.RunView]:
+    """The runs of the ledger and of the archive, newest first; once each, also those on their way."""
+    runs = queries.runs(db, ALL)
+    if where.archive.exists():
+        with contextlib.closing(retention_archive.connect(where.archive)) as kept:
+            runs += [run for run in queries.runs(kept, ALL) if not queries.has_run(db, run.id)]
+    return sorted(runs, key=lambda run: run.created, reverse=True)
+
+
+def _print_json(where: Home, db: sqlite3.Connection | None, name: str | None, everything: bool) -> None:
+    runs, views = _all(db, name) if db is not None else ([], [])
+    if db is not None and name is None and everything:
+        runs = _every(where, db)
+    pid = lock.holder(where.lock)
+    process = {"running": pid is not None, "pid": pid, "home": os.fspath(where.root), "stopped": where.sentinel.exists()}
+    shape: dict[str, Any] = {"supervisor": process}
+    shape["runs"] = [tasks_json.run(run) for run in runs]
+    heard = gateway_report.hear(where) if pid is not None else gateway_report.Heard()
+    reasons = _reasons(where, db, views, heard) if db is not None else {}
+    shape["tasks"] = [{**tasks_json.task(view), "waits_for": waits.shape(reasons.get(view.id))} for view in views]
+    shape["gateway"], _ = reading.gateway(where)
+    shape["deliveries"] = [one.shape() for one in reading.sent(db, views)] if db is not None else []
+    asked, states = common.needs_and_states(where) if pid is not None else ([], {})
+    shape["needs_person"] = [{**one, "since": rfc3339(one["since"])} for one in asked]
+    shape["mail"] = [one.shape(time.time()) for one in mail_rows.asked_of_person(db)] if db is not None else []
+    shape["trains"] = landing_view.trains_under_way(db) if db is not None else []
+    was_in = landing_view.outcomes(where.root, db, views) if db is not None else {}
+    shape["results"] = {task: landing_view.outcome_shape(one) for task, one in was_in.items()}
+    shape["conflicts"] = conflicts_view.of_living(where, views)
+    decided = review_rows.decisions(db, [view.id for view in views]) if db is not None else {}
+    shape["reviews"] = {task: {"verdict": one.verdict, "commit": one.tip, "why": one.why} for task, one in decided.items()}
+    shape["agent_states"] = {**states, **_limited(shape["gateway"])}
+    if db is not None and name is not None and len(views) == 1:
+        shape["journal"] = journal.journal_of_task(db, views[0].id)
+    common.print_json(**shape)
+
+
+def _print_text(where: Home, db: sqlite3.Connection | None, name: str | None, everything: bool) -> None:
+    if name is None:
+        for line in night_view.not_started(where, datetime.now()):
+            common.say(f"{line}; next: nightcrew night list")
+    if db is None:
+        common.say("nothing was ever run here; next: nightcrew run PLAN")
+        return
+    views, counts = _chosen(db, name, everything)
+    heard = common.SupervisorWatch(where).look() if any(not view.final for view in views) else gateway_report.Heard()
+    shape, said = reading.gateway(where) if name is None else (None, "")
+    waiting = _waiting(where, db, views, shape, heard)
+    _print_tasks(where, db, waiting, views, is_whole=name is None)
+    if left := status.more(views, counts):
+        click.echo(f"  … and {left}; nightcrew status --all, or nightcrew status RUN")
+    if name is not None and len(views) == 1:
+        _print_task(where, db, views[0], waiting)
+    elif everything:
+        _print_runs(where, db)
+    elif not views:
+        common.say("nothing to do; next: nightcrew run PLAN")
+    for line in (*landing_view.under_way(db), *night_view.night_lines(db)) if name is None else ():
+        common.show(status.cut(line, common.width()))
+    if _is_worth_a_line(shape, views):
+        common.show(status.cut(said, common.width()))
+    if number := status.unconfined(views):
+        agents = f"{number} agents work" if number > 1 else "1 agent works"
+        common.say(f"{agents} without a sandbox, with all your rights")
+
+
+def _print_tasks(where: Home, db: sqlite3.Connection, waiting: status.Waiting, views: list[queries.TaskView], *, is_whole: bool) -> None:
+    """A line each, those that need a person first and the others by repository and run. `is_whole`: of all runs, with the mail for a person
+    and one line for the workers of a map or the gates of a train."""
+    now, layout = time.time(), status.Layout(common.width(), common.use_color())
+    for line in mail_lines.all_asked(waiting.mail, now) if is_whole else ():
+        common.show(status.cut(line, layout.width))
+    groups = places.listed(views, waiting, landing_view.of_gates(db, views)) if is_whole else _each(waiting.first(views))
+    for heading, lines in groups:
+        if heading:
+            common.show(status.heading(heading, layout))
+        for one in lines:
+            common.show(status.line(one.view, now, layout, detail=one.says or status.detail(one.view, where.root), waits=waiting))
+
+
+def _each(views: list[queries.TaskView]) -> list[tuple[str, list[places.Line]]]:
+    return [("", [places.Line(view, (view.id,)) for view in views])]
+
+
+def _print_runs(where: Home, db: sqlite3.Connection) -> None:
+    for run in _every(where, db):
+        tally = ", ".join(f"{number} {state}" for state, number in run.counts.items())
+        click.echo(f"run {run.id}  {one_line(run.title)}  {tally}")
+
+
+def _waiting(
+    where: Home, db: sqlite3.Connection, views: list[queries.TaskView], shape: dict[str, Any] | None, heard: gateway_report.Heard
+) -> status.Waiting:
+    """`shape`: the gateway, None when it was not asked."""
+    asked, states = common.needs_and_states(where) if any(view.state in _ASKING for view in views) else ([], {})
+    found = status.waiting(
+        asked, deliveries.pending(db), {**states, **_limited(shape)}, _reasons(where, db, views, heard), mail_rows.asked_of_person(db)
+    )
+    return replace(found, conflicts=conflicts_view.of_living(where, views), trains=landing_view.of_results(where.root, db, views))
+
+
+def _reasons(where: Home, db: sqlite3.Connection, views: list[queries.TaskView], heard: gateway_report.Heard) -> dict[str, Verdict]:
+    """By task, what those that have not started wait for."""
+    return waits.reasons(db, views, heard.conditions, runs=lock.holder(where.lock) is not None, wall=time.time())
+
+
+def _limited(gateway: dict[str, Any] | None) -> dict[str, str]:
+    """The agents of which all requests wait for tokens, as the gateway says."""
+    agents = (gateway or {}).get("agents", ())
+    return {one["name"]: "rate_limited" for one in agents if one.get("queued") and not one.get("in_flight")}
+
+
+def _chosen(db: sqlite3.Connection, name: str | None, everything: bool) -> tuple[list[queries.TaskView], Counter[TaskState]]:
+    """The tasks to show, and how many there are of each state with those that are left out."""
+    if name is None and not everything:
+        return reading.foremost(db, SHOWN)
+    views = reading.named(db, name) if name is not None else [*queries.unfinished(db), *queries.failed_before(db, "")]
+    return views, status.counted(views)
+
+
+def _is_worth_a_line(shape: dict[str, Any] | None, views: list[queries.TaskView]) -> bool:
+    """A gateway that runs is, and one that should since somebody works."""
+    return shape is not None and (shape["running"] or any(not view.final for view in views))
+
+
+def _print_task(where: Home, db: sqlite3.Connection, view: queries.TaskView, waiting: status.Waiting) -> None:
+    if (reason := waiting.reasons.get(view.id)) is not None:
+        click.echo(f"  waits     {one_line(reason.words)}")  # whole: the line above is cut to the terminal
+    for line in reading.lines(where, db, view):
+        click.echo(line)
+    for entry in journal.journal_of_task(db, view.id):
+        click.echo(f"  {status.history(entry)}")
+
+
+def _frame(where: Home, name: str | None) -> str:
+    from supervisor.cli import live_pane
+
+    views, counts, waiting = list[queries.TaskView](), Counter[TaskState](), status.NOTHING_WAITS
+    trains: Mapping[str, places.Train] = {}
+    shape, said = reading.gateway(where) if name is None else (None, "")
+    if where.ledger.exists() or name is not None:
+        with contextlib.closing(common.ledger(where) if name is None else common.holding(where, name)) as db:
+            views, counts = _chosen(db, name, everything=False)
+            heard = gateway_report.hear(where) if any(view.state is TaskState.READY for view in views) else gateway_report.Heard()
+            waiting = _waiting(where, db, views, shape, heard)
+            trains = landing_view.of_gates(db, views)
+    gateway = said if _is_worth_a_line(shape, views) else ""
+    return live_pane.frame(where, views, counts, [], time.time(), gateway=gateway, waits=waiting, trains=trains)

@@ -1,0 +1,121 @@
+"""The one door through which a command writes to a person's terminal.
+
+Names of files, titles, logs, diffs and reasons are a stranger's text, and any printer may be handed one. So the streams are guarded, not
+the printers: on a terminal, everything written to `sys.stdout` and `sys.stderr` passes `sequences.for_terminal`, which leaves line feeds,
+tabs and colours. Files and pipes get all bytes as they are. Code that draws a screen of ours uses `steer` or `console`, `--raw` uses
+`raw_bytes`, and nothing else gets past the guard: `tests/cli/test_terminal.py` finds every other way out.
+"""
+
+from __future__ import annotations
+
+import atexit
+import codecs
+import io
+import re
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, cast
+
+from supervisor.kernel.ansi import escaped, for_terminal
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+ERASE = "\x1b[K"
+"""Wipes the rest of a line; frames that are drawn hold it at the end of each."""
+_UNFINISHED = re.compile(r"(?:\x1b(?:\[[0-9;:]{0,40})?|\r)\Z")
+
+
+class _GuardedBytes(io.RawIOBase):
+    """Bytes for a terminal: escaped like text. A character or a colour that comes in two pieces is waited for."""
+
+    def __init__(self, stream: GuardedStream) -> None:
+        self._stream = stream
+        self._decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+        self._held = ""
+        atexit.register(self.finish)
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        text = self._held + self._decoder.decode(bytes(data))
+        unfinished = _UNFINISHED.search(text)
+        self._held = unfinished[0] if unfinished else ""
+        self._stream.write(text[: len(text) - len(self._held)])
+        return len(data)
+
+    def flush(self) -> None:
+        if not self.closed:
+            self._stream.flush()
+
+    def finish(self) -> None:
+        """Write what was waited for in vain."""
+        left, self._held = self._held + self._decoder.decode(b"", final=True), ""
+        if left and not self._stream.closed:
+            self._stream.write(left)
+
+
+class GuardedStream(io.TextIOWrapper):
+    """A terminal, in place of `sys.stdout` or `sys.stderr`."""
+
+    def __init__(self, stream: io.TextIOWrapper) -> None:
+        super().__init__(stream.buffer, stream.encoding, "backslashreplace", line_buffering=True)
+        self.bare = stream
+        """The stream itself, for what steers the terminal on purpose; it also owns the file."""
+        self._guarded: _GuardedBytes | None = None
+
+    @property
+    def buffer(self) -> BinaryIO:
+        self._guarded = self._guarded or _GuardedBytes(self)
+        return cast("BinaryIO", self._guarded)
+
+    def write(self, text: str, /) -> int:
+        super().write(for_terminal(text))
+        return len(text)
+
+    def __del__(self) -> None:
+        """Leave the file open: it belongs to `bare`."""
+
+
+def guard() -> None:
+    """Let everything that this process prints pass here. A terminal that is not UTF-8 is shown `\\u25cf`, not a traceback."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if not isinstance(stream, io.TextIOWrapper) or isinstance(stream, GuardedStream):
+            continue
+        stream.reconfigure(errors="backslashreplace")
+        if stream.isatty():
+            stream.flush()
+            setattr(sys, name, GuardedStream(stream))
+
+
+def _bare(stream: TextIO) -> TextIO:
+    if not isinstance(stream, GuardedStream):
+        return stream
+    stream.flush()
+    return stream.bare
+
+
+def steer(frame: str, before: str = "", after: str = "") -> None:
+    """Draw a frame on stdout: its text is escaped but for colours and `ERASE`; what stands `before` and `after` goes out as it is."""
+    out = _bare(sys.stdout)
+    out.write(f"{before}{ERASE.join(map(for_terminal, frame.split(ERASE)))}{after}")
+    out.flush()
+
+
+def raw_bytes(stream: TextIO) -> BinaryIO:
+    """Return the stream below the guard, which passes bytes unchanged, for a person who asked for `--raw`."""
+    return _bare(stream).buffer
+
+
+def console() -> Console:
+    """Return a console of rich on stderr. It may move the cursor; the texts that it is given may not."""
+    from rich.console import Console
+    from rich.segment import Segment
+
+    class Guarded(Console):
+        def _render_buffer(self, buffer: Iterable[Segment]) -> str:
+            return super()._render_buffer(one if one.control else one._replace(text=escaped(one.text)) for one in buffer)
+
+    return Guarded(file=_bare(sys.stderr), highlight=False, markup=False, emoji=False)

@@ -1,0 +1,180 @@
+"""Access tokens in the ledger, and which runs were handed over with them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+from collections.abc import Collection, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from supervisor.features.access.rules import TOKENS_MAX, Kind, Scope, Token, spent, wait_s
+from supervisor.kernel.errors import BudgetSpent, KeyTaken, NotFound, Refused, TokenRefused
+from supervisor.kernel.spec import Submission
+from supervisor.store.sqlite import WriteAccess
+
+_SINCE = 8
+"""The schema that brought the tables: a reader may meet a ledger that no newer supervisor has opened yet."""
+
+
+class Access:
+    """The writer's door to them; `Ledger.access`."""
+
+    def __init__(self, desk: WriteAccess) -> None:
+        self._desk = desk
+
+    def create(self, token: Token) -> None:
+        """Commit a token; it holds from now on. Raises Refused when TOKENS_MAX hold, or one of that id was made."""
+        with self._desk.writing():
+            now = self._desk.wall()
+            if self._desk.db.execute("SELECT 1 FROM access_token WHERE id = ?", (token.id,)).fetchone() is not None:
+                raise Refused("there is a token of that id", on=token.id)
+            if len(held(self._desk.db)) >= TOKENS_MAX:
+                why = f"{TOKENS_MAX} tokens hold"
+                raise Refused("no more tokens", why=why, kept="those", hint="nightcrew token ls, nightcrew token revoke")
+            values = {**_to_row(token), "spent": 0.0, "spent_at": now, "created": now, "used": None, "revoked": None}
+            names = ", ".join(values)
+            marks = ", ".join("?" * len(values))
+            self._desk.db.execute(f"INSERT INTO access_token ({names}) VALUES ({marks})", [*values.values()])  # noqa: S608 - our columns
+            shown = {"token": token.id, "of": token.kind, "user": token.user, "name": token.name, "scopes": sorted(token.scopes)}
+            self._desk.journal(None, None, "token created", shown)
+
+    def revoke(self, token: str) -> bool:
+        """Commit that a token opens nothing any more; whether it did before. Raises NotFound for one that was never made."""
+        with self._desk.writing():
+            row = self._desk.db.execute("SELECT revoked FROM access_token WHERE id = ?", (token,)).fetchone()
+            if row is None:
+                raise NotFound("no token", on=token, hint="nightcrew token ls --all")
+            if row["revoked"] is not None:
+                return False
+            self._desk.db.execute("UPDATE access_token SET revoked = ? WHERE id = ?", (self._desk.wall(), token))
+            self._desk.journal(None, None, "token revoked", {"token": token})
+        return True
+
+    def used(self, tokens: Collection[str]) -> None:
+        """Note that these were used just now. A power cut may undo it."""
+        with self._desk.writing(durable=False):
+            sql = "UPDATE access_token SET used = ? WHERE id IN (SELECT value FROM json_each(?))"
+            self._desk.db.execute(sql, (self._desk.wall(), json.dumps(list(tokens))))
+
+
+def handed_over(desk: WriteAccess, submission: Submission, run: str) -> None:
+    """Note, inside the open transaction, that a run is handed over with a token, and take its tasks from the token's quota. Raises
+    TokenRefused when the token does not hold any more, and BudgetSpent when its quota has no room."""
+    now, tasks = desk.wall(), len(submission.spec.tasks)
+    token = _one(desk.db, submission.token)
+    if token is None or not token.holds(now):
+        raise TokenRefused("the token does not hold", on=submission.token, why="it was revoked, or its time is over")
+    if wait := wait_s(token, tasks, now):
+        why = f"{token.quota} tasks in 24 hours; there is room in {wait:.0f} s" if wait < float("inf") else f"it has {token.quota} tasks"
+        raise BudgetSpent("the quota of the token is spent", on=token.name, why=why, kept="what was handed over")
+    used_up = spent(token, now) + tasks if token.quota else 0.0
+    desk.db.execute("UPDATE access_token SET spent = ?, spent_at = ?, used = ? WHERE id = ?", (used_up, now, now, token.id))
+    desk.db.execute(
+        "INSERT INTO token_run SELECT ?1, ?2, ?3, ?4, min(ord) FROM task WHERE run = ?1", (run, token.id, token.user, submission.digest)
+    )
+
+
+def digest_of(db: sqlite3.Connection, run: str) -> str:
+    """Of the request by which a run was handed over; empty when it was not with a token."""
+    row = db.execute("SELECT digest FROM token_run WHERE run = ?", (run,)).fetchone()
+    return "" if row is None else str(row["digest"])
+
+
+def refuse_another(run: str, digest: str, known: str) -> None:
+    """Raises KeyTaken when `known`, the digest of the request by which a run was handed over, is not this one's."""
+    if known != digest:
+        raise KeyTaken("the key belongs to another request", on=run, why="the same key twice is the same request", kept=run)
+
+
+def held(db: sqlite3.Connection) -> dict[str, Token]:
+    """Those that are not revoked, by their ids."""
+    if not _is_there(db):
+        return {}
+    rows = db.execute("SELECT * FROM access_token WHERE revoked IS NULL ORDER BY created").fetchall()
+    return {row["id"]: _token(row) for row in rows}
+
+
+def every(db: sqlite3.Connection) -> list[Token]:
+    """All that were ever made, oldest first."""
+    return [_token(row) for row in db.execute("SELECT * FROM access_token ORDER BY created")] if _is_there(db) else []
+
+
+def owner(db: sqlite3.Connection, run: str) -> str | None:
+    """The user for whom a run was handed over; None: not with a token."""
+    row = db.execute("SELECT user FROM token_run WHERE run = ?", (run,)).fetchone() if _is_there(db) else None
+    return None if row is None else str(row["user"])
+
+
+LOOKED_AT = 1000
+"""Tasks of which one page is made: a page may be short, or empty, and there is more behind it."""
+
+
+def visible(db: sqlite3.Connection, token: Token, before: int, limit: int, state: str = "") -> tuple[list[str], int]:
+    """Ids of tasks of the ledger that a token may know of, the newest first, and the number to go on `before`; 0 begins, and is given when
+    these were the last. `state`: only those that are so."""
+    if not _is_there(db):
+        return [], 0
+    before = before or 1 << 62
+    if token.others:
+        sql = "SELECT t.ord, t.id, t.project, t.state FROM task t WHERE t.ord < ? ORDER BY t.ord DESC LIMIT ?"
+        rows = db.execute(sql, (before, LOOKED_AT)).fetchall()
+    else:
+        sql = """SELECT t.ord, t.id, t.project, t.state FROM token_run k JOIN task t ON t.ord = k.first
+                 WHERE k.user = ? AND k.first < ? ORDER BY k.first DESC LIMIT ?"""
+        rows = db.execute(sql, (token.user, before, LOOKED_AT)).fetchall()
+    found = [row for row in rows if token.reaches(row["project"]) and state in ("", row["state"])]
+    if len(found) > limit:
+        return [str(row["id"]) for row in found[:limit]], int(found[limit - 1]["ord"])
+    return [str(row["id"]) for row in found], int(rows[-1]["ord"]) if len(rows) == LOOKED_AT else 0
+
+
+def run_of_key(db: sqlite3.Connection, key: str) -> str | None:
+    """The run of this ledger that was handed over with an idempotency key."""
+    row = db.execute("SELECT id FROM run WHERE key = ?", (key,)).fetchone()
+    return None if row is None else str(row["id"])
+
+
+def places(db: sqlite3.Connection, token: Token) -> dict[str, str]:
+    """The repositories that a token reaches: the root of each by its id."""
+    return {str(row["id"]): str(row["root"]) for row in db.execute("SELECT id, root FROM project ORDER BY id") if token.reaches(row["id"])}
+
+
+def _one(db: sqlite3.Connection, token: str) -> Token | None:
+    row = db.execute("SELECT * FROM access_token WHERE id = ?", (token,)).fetchone()
+    return None if row is None else _token(row)
+
+
+def _is_there(db: sqlite3.Connection) -> bool:
+    return bool(db.execute("PRAGMA user_version").fetchone()[0] >= _SINCE)
+
+
+def to_shape(token: Token) -> dict[str, Any]:
+    """As it crosses the socket; `from_shape` makes the same of it."""
+    return {**asdict(token), "scopes": sorted(token.scopes), "projects": sorted(token.projects)}
+
+
+def from_shape(shape: Mapping[str, Any]) -> Token:
+    """Raises KeyError, TypeError, ValueError for another shape."""
+    lists = {"scopes": frozenset(Scope(word) for word in shape["scopes"]), "projects": frozenset(map(str, shape["projects"]))}
+    flags = {name: bool(shape[name]) for name in ("others", "confined")}
+    return Token(**{**shape, "kind": Kind(shape["kind"]), **lists, **flags})
+
+
+def reads(kind: str, scopes: str, projects: str) -> bool:
+    """Whether these columns of a row are what `Access.create` writes."""
+    with contextlib.suppress(ValueError, TypeError):
+        lists = json.loads(scopes), json.loads(projects)
+        return bool(Kind(kind)) and all(isinstance(one, list) for one in lists) and {*lists[0]} <= {*Scope}
+    return False
+
+
+def _to_row(token: Token) -> dict[str, Any]:
+    shape = to_shape(token)
+    return {**shape, "scopes": json.dumps(shape["scopes"]), "projects": json.dumps(shape["projects"])}
+
+
+def _token(row: sqlite3.Row) -> Token:
+    shape = dict(row)
+    return from_shape({**shape, "scopes": json.loads(shape["scopes"]), "projects": json.loads(shape["projects"])})

@@ -1,0 +1,236 @@
+"""Choose one candidate of a group, by a person, a gate or a judge."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from supervisor.features.best_of import comparing as best_of_comparing
+from supervisor.features.best_of import rows as best_of_rows
+from supervisor.features.best_of import rules as best_of_rules
+from supervisor.features.best_of.comparing import Comparison
+from supervisor.features.review.gate_files import flags
+from supervisor.host.failpoint import failpoint
+from supervisor.kernel import records
+from supervisor.kernel.candidates import Choice, Decider
+from supervisor.kernel.errors import HostError, NotFound, Refused
+from supervisor.kernel.events import Chosen, Submitted
+from supervisor.kernel.result import Work
+from supervisor.kernel.spec import TaskSpec
+from supervisor.kernel.states import TaskState
+from supervisor.server.attempts.environments import Environments
+from supervisor.store import queries
+from supervisor.store.ledger import Ledger
+from supervisor.store.queries import TaskView
+from supervisor.store.rows import LaunchRow
+from worktrees import merge, patches
+from worktrees.repository import Repository
+
+if TYPE_CHECKING:
+    from supervisor.features.best_of.comparing import Comparison
+    from supervisor.server.loop import Loop
+
+
+# Choosing
+# --------
+# Choosing one candidate of a group: what a person asks for, and what the ranking decides by itself.
+
+
+def compared(ledger: Ledger, group: str) -> Comparison:
+    """The candidates of a group by what the ledger has now. Raises NotFound for a task that is none."""
+    found = best_of_rows.groups(ledger.db, [group]).get(group)
+    if found is None:
+        raise NotFound("no candidates of", on=group, why="it is a task of its own", hint=f"nightcrew status {group}")
+    return best_of_comparing.compare(ledger.db, found)
+
+
+def by_itself(ledger: Ledger, group: str) -> list[Chosen]:
+    """The choice of the first by the ranking; nothing when no candidate may be chosen. The same once more, whoever died in between: the
+    ledger has one choice of a group, and what is chosen of one that has ended changes nothing."""
+    failpoint("choice.compare")
+    found = compared(ledger, group)
+    best = best_of_rules.best(found.places)
+    return [] if best is None or found.choice is not None else [Chosen(made(found, best.task, Decider.GATE, found.places[0].why))]
+
+
+def made(found: Comparison, winner: str, by: Decider, why: str) -> Choice:
+    """The choice of `winner`, a candidate of the comparison, with the ranking as it is now."""
+    facts = next(place.facts for place in found.places if place.facts.task == winner)
+    ranking = best_of_rules.shape(found.places, found.notes)
+    return Choice(found.group.id, winner, facts.epoch, facts.tip, by, why, ranking)
+
+
+def of_group(db: sqlite3.Connection, view: TaskView) -> TaskView:
+    """The task whose result counts as that of `view`: of a group of candidates the chosen one, else `view` itself. Raises Refused for a
+    group of which none was chosen, and for one whose chosen candidate has run again since."""
+    group = best_of_rows.groups(db, [view.id]).get(view.id)
+    if group is None:
+        return view
+    made = best_of_rows.choice(db, view.id)
+    if made is None:
+        waits = view.state is TaskState.WAITING
+        why = f"{len(group.candidates)} tasks try it and none was chosen" + ("" if waits else f": it is {view.state}")
+        hint = f"nightcrew compare {view.id}" + (f", then nightcrew choose {view.id} CANDIDATE" if waits else "")
+        raise Refused("nothing was chosen of", on=view.id, why=why, kept="every candidate, on its branch", hint=hint)
+    winner = queries.one(db, made.winner)
+    if winner.epoch != made.epoch:
+        why = f"{made.winner} was chosen as attempt {made.epoch} left it, and has run again since"
+        ref = records.rescue_ref(made.winner, made.epoch)
+        raise Refused("not as it was chosen", on=view.id, why=why, kept=ref, hint=f"nightcrew diff {made.winner}")
+    return winner
+
+
+def members(ledger: Ledger, names: Sequence[str]) -> list[str]:
+    """The tasks that a person means who names tasks to hold back or to let go on: for a group its candidates and judges."""
+    found = best_of_rows.groups(ledger.db, names)
+    every = (((*found[name].candidates, *found[name].judges) if name in found else (name,)) for name in names)
+    return list(dict.fromkeys(task for tasks in every for task in tasks))
+
+
+def to_retry(ledger: Ledger, names: Sequence[str]) -> list[str]:
+    """The tasks that run again with these: for a group what of it is not done, and the group. Raises Refused for one that was decided."""
+    found = best_of_rows.groups(ledger.db, names)
+    made = best_of_rows.choices(ledger.db, list(found))
+    wanted: list[str] = []
+    for name in names:
+        if name in made:
+            why = f"{made[name].winner} was chosen of it, and that stays so"
+            raise Refused("cannot retry", on=name, why=why, hint=f"nightcrew retry {made[name].winner}, or another candidate")
+        views = queries.several(ledger.db, members(ledger, [name])) if name in found else []
+        wanted += [*(view.id for view in views if view.state is not TaskState.DONE), name]
+    return list(dict.fromkeys(wanted))
+
+
+# Judges
+# ------
+# What a task that judges candidates is told. It sees what they changed under letters, and nothing else of them: neither what its
+# predecessors came to nor their branches, as other tasks do.
+
+
+PATCH_MAX = 8 * 2**20
+"""Bytes of one change that are read at most: what is larger is not shown at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What one judge is to see."""
+
+    prompt: str
+    """Of the task that the candidates had."""
+    tips: Mapping[str, str]
+    """By letter the commit that holds what a candidate left; empty: it left nothing."""
+
+
+def judged(ledger: Ledger, row: LaunchRow) -> Judged:
+    """What the judge of `row` sees: the candidates that are done now."""
+    views = {view.id: view for view in queries.several(ledger.db, row.after)}
+    group = next(iter(best_of_rows.standings(ledger.db, list(views)).values())).group
+    known = best_of_rules.letters(list(views), best_of_comparing.shown(views.values()), group, row.spec.judge_round)
+    first = next(iter(views))
+    asked = ledger.launch_row(first).spec.prompt or queries.one(ledger.db, group).title
+    return Judged(asked, {letter: (views[one].result or {}).get("tip") or "" for letter, one in known.items()})
+
+
+def told(places: Environments, row: LaunchRow, seen: Judged) -> LaunchRow:
+    """The row with the judge's whole prompt, and without what would tell it who is who. For a thread: git reads each change."""
+    repository = places.repository(row)
+    diffs = {letter: merge.patch(repository, row.base_oid, tip, PATCH_MAX) if tip else b"" for letter, tip in seen.tips.items()}
+    prompt = best_of_rules.told(seen.prompt, row.spec.prompt or "", diffs)
+    return replace(row, after=(), spec=replace(row.spec, prompt=prompt))
+
+
+# Candidate measures
+# ------------------
+# By what a candidate is compared with the others of its group beside its gate and its size: taken once, when its attempt ends.
+
+
+NAMED = 20
+"""Changes that weaken a gate, of those that are found."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """An attempt of a candidate whose work is secured."""
+
+    spec: TaskSpec
+    base: str | None
+    work: Work
+
+
+def take(repository: Repository, ended: Ended) -> Mapping[str, Any]:
+    """`weakens`: what it changed that may make its gate say less, None where git could not tell."""
+    return {"weakens": _weakens(repository, ended)}
+
+
+def _weakens(repository: Repository, ended: Ended) -> list[str] | None:
+    tip, base = ended.work.tip, ended.base
+    if tip is None or base is None:
+        return None
+    try:
+        diffs = tuple(patches.read_patch(repository, base, tip)) if tip != base else ()
+        found = flags(patches.of_diffs(repository, base, diffs), ended.spec.gate_words if ended.spec.gate else "")
+    except HostError:
+        return None
+    return [f"{flag.path}: {flag.why}" for flag in found if flag.weakens][:NAMED]
+
+
+# Choose
+# ------
+# A person chooses a candidate of a group.
+
+
+async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
+    """`group` and `candidate` (full ids), `why` in words; `now`: also while others have not ended, and `kill`: those are ended then.
+    Returns the `winner`, whether it is `new`, and `ended`, those that were asked to end. The same choice twice is one. Raises NotFound,
+    and Refused for another choice than the one that was made, for a candidate that is not done, and without `now` while others go on."""
+    group, winner = str(args["group"]), str(args["candidate"])
+    found = compared(loop.ledger, group)
+    if winner not in found.group.candidates:
+        known = ", ".join(found.group.candidates)
+        raise NotFound("no candidate of", on=group, why=f"{winner} is not one of {known}", hint=f"nightcrew compare {group}")
+    if found.choice is not None and found.choice.winner == winner:
+        return {"winner": winner, "new": False, "ended": []}
+    _refuse(found, winner, now=bool(args.get("now")))
+    choice = made(found, winner, Decider.PERSON, str(args.get("why") or "") or _said(found, winner))
+    open_ones = [name for name in (*found.group.candidates, *found.group.judges) if not _ended(loop, name)]
+    loop.ask(Submitted(_known(loop, found)), Chosen(choice, end_others=bool(args.get("kill"))))
+    after = compared(loop.ledger, group)
+    if after.choice is None or after.choice.winner != winner:
+        raise Refused("not chosen", on=winner, why=f"{group} changed meanwhile", hint=f"nightcrew compare {group}")
+    return {"winner": winner, "new": True, "ended": open_ones if args.get("kill") else []}
+
+
+def _known(loop: Loop, found: Comparison) -> tuple[Any, ...]:
+    """The candidates and the group as the ledger has them, for a loop that has forgotten what ended."""
+    now = loop.clock.monotonic()
+    return tuple(loop.ledger.task(name, now) for name in (*found.group.candidates, found.group.id))
+
+
+def _ended(loop: Loop, name: str) -> bool:
+    known = loop.crew.tasks.get(name)
+    state = known.state if known is not None else loop.ledger.task(name, 0.0).state
+    return state not in (TaskState.WAITING, TaskState.READY, TaskState.RUNNING, TaskState.PAUSED, TaskState.PARKED)
+
+
+def _refuse(found: Comparison, winner: str, *, now: bool) -> None:
+    group = found.group
+    if found.choice is not None:
+        by = f"{found.choice.winner} was chosen by {found.choice.by}, and what comes after it may have begun"
+        raise Refused("cannot choose", on=winner, why=by, kept="that choice", hint=f"nightcrew take {winner}")
+    if group.state is not TaskState.WAITING:
+        raise Refused("cannot choose", on=winner, why=f"{group.id} is {group.state}", hint=f"nightcrew retry {group.id}")
+    facts = next(place.facts for place in found.places if place.facts.task == winner)
+    if not facts.done:
+        raise Refused("cannot choose", on=winner, why=f"it is {facts.state}", hint=f"nightcrew compare {group.id}")
+    if found.open and not now:
+        why = f"{', '.join(found.open)} may still do better"
+        hint = f"nightcrew wait {' '.join(found.open)}, or nightcrew choose {group.id} {winner} --now"
+        raise Refused("not chosen yet", on=winner, why=why, kept="the choice is open", hint=hint)
+
+
+def _said(found: Comparison, winner: str) -> str:
+    """Why, of a person who gave no reason: where it stands."""
+    number, place = next((number, place) for number, place in enumerate(found.places, start=1) if place.facts.task == winner)
+    return f"place {number} of {len(found.places)}, {place.why}"

@@ -1,0 +1,240 @@
+"""Nights: kept awake, tasks set aside, and the report when a night ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from supervisor.features.night import rows as night_rows
+from supervisor.features.night.awake import SleepInhibitor
+from supervisor.host.clock import Clock
+from supervisor.host.paths import Home, home
+from supervisor.kernel import night_rules
+from supervisor.kernel.admission import Decision, Verdict
+from supervisor.kernel.crew import Crew
+from supervisor.kernel.decision import Draft, is_held_back
+from supervisor.kernel.errors import one_line
+from supervisor.kernel.events import Event, NightBegan, PersonNeeded
+from supervisor.kernel.night import Night, NightSpent, NightState
+from supervisor.kernel.outage import Question
+from supervisor.kernel.states import AttemptState
+from supervisor.kernel.task import Task
+from supervisor.store import journal, rows
+from supervisor.store.ledger import Ledger
+
+if TYPE_CHECKING:
+    from supervisor.server.loop import Loop
+
+
+# Nights
+# ------
+# Nights between the ledger, the gateway and the core: what is read at start, what the gateway says, what is done at the end.
+
+
+REPORTED_S = 86400.0
+"""A night that ended longer ago gets no report by itself any more."""
+
+
+def began(ledger: Ledger, run: str = "") -> Iterator[NightBegan]:
+    """Those that have not ended: all of them, or the one that a run is. They belong into one decision with their tasks."""
+    for row in ledger.nights.open():
+        if run in ("", row.run):
+            until = time.strftime("%H:%M", time.localtime(row.terms.until)) if row.terms.until else ""
+            yield NightBegan(Night(row.run, row.terms, row.state, row.why, until))
+
+
+def spent_by_nights(caps: Mapping[str, Any]) -> dict[str, NightSpent]:
+    """By run, from the part `caps` of the gateway's status; a gateway of another version says nothing of nights."""
+    return {
+        str(run): NightSpent(float(said["usd"]), float(said["reserved"]), bool(said["refused"]), dict(said["tasks"]))
+        for run, said in caps.get("nights", {}).items()
+    }
+
+
+def why_wait(crew: Crew) -> dict[str, Verdict]:
+    """Why tasks wait for their nights: by run, or by `run kind` where it is what that kind costs."""
+    waits = night_rules.why_wait(night_rules.Rooms(Draft(crew)), crew.start_usd) if crew.nights else ()
+    return {f"{run} {kind}".strip(): Verdict(Decision.DEFER, "night", words) for run, kind, words in waits}
+
+
+def unreported(ledger: Ledger, home: Home, wall: float) -> list[str]:
+    """Nights of the last day that have ended and have no report: the supervisor was killed in between."""
+    recent = [row.run for row in night_rows.every(ledger.db) if row.state is NightState.ENDED and wall - (row.ended or 0.0) < REPORTED_S]
+    return [run for run in recent if not (home.root / "runs" / run / "night.json").exists()]
+
+
+# Night report
+# ------------
+# The morning report is written when a night ends, by a process of its own: the loop never waits for git, and a report that fails
+# ends nothing. What it says goes where the supervisor's own words go.
+
+
+WRITE_S = 120.0
+"""300 tasks take 2 s; git at a slow disk takes longer."""
+_PASSED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "NIGHTCREW_CONFIG")
+
+
+def write(run: str, where: Home | None = None, alert: Callable[[str], None] = lambda _: None) -> None:
+    """Begin to write night.html, night.md and night.json of a run into its directory, and return at once. When no process can be started
+    `alert` is told; whoever asks for the report later gets it all the same."""
+    place = (where or home()).root
+    env = {name: os.environ[name] for name in _PASSED if name in os.environ} | {"NIGHTCREW_HOME": str(place)}
+    argv = [sys.executable, "-I", "-m", "supervisor.cli.main", "night", "report", run, "--no-open"]
+    try:
+        writer = subprocess.Popen(argv, cwd=place, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
+    except OSError as error:
+        alert(f"the report of {run} was not written: {error.strerror}; next: nightcrew night report {run}")
+        return
+    threading.Thread(target=_await, args=(writer,), name="night-report", daemon=True).start()
+
+
+def _await(writer: subprocess.Popen[bytes]) -> None:
+    try:
+        writer.wait(WRITE_S)
+    except subprocess.TimeoutExpired:
+        writer.kill()
+        writer.wait()
+
+
+# Keeping awake
+# -------------
+# Keeps the machine awake while a night has something left to do, where it can and `night.inhibit_sleep` does not say otherwise.
+
+
+AGAIN_S = 60.0
+"""What keeps it awake can be refused or ended by others: then it is tried again after this."""
+
+
+class KeepingAwake:
+    """Of one supervisor. Belongs to the loop's thread."""
+
+    def __init__(self, home: Home, clock: Clock, alert: Callable[[str], None], *, wanted: bool) -> None:
+        self._clock = clock
+        self._alert = alert
+        self._wanted = wanted
+        self._inhibitor = SleepInhibitor(home.root / "awake.log")
+        self._holds = False
+        self._again_at = 0.0
+
+    def step(self, crew: Crew) -> None:
+        """Hold or release, as the nights of now ask for."""
+        run = next(filter(lambda run: _has_work(crew, run), crew.nights), None) if self._wanted else None
+        try:
+            if run is None:
+                self.release()
+            elif not self._holds and self._clock.monotonic() >= self._again_at:
+                self._inhibitor.hold(f"work of the night {run} is under way")
+                self._holds = True
+            trouble = self._inhibitor.trouble() if self._holds else ""
+        except OSError as error:
+            trouble = error.strerror or str(error)
+        if trouble:
+            self.release()
+            self._again_at = self._clock.monotonic() + AGAIN_S
+            self._alert(f"the machine may fall asleep in the night: {trouble}")
+
+    def release(self) -> None:
+        """Let the machine sleep. Idempotent."""
+        if self._holds:
+            self._holds = False
+            self._inhibitor.release()
+
+
+def _has_work(crew: Crew, run: str) -> bool:
+    """Whether something of a night can go on without a person."""
+    return any(not is_held_back(crew.tasks[name]) for name in crew.by_night.get(run, ()))
+
+
+# Setting aside
+# -------------
+# Sets tasks of a night aside that need a person while nobody is there. By day nothing is set aside.
+#
+# Who waits for a person is what `nightcrew status` shows as such. An agent in whose pane somebody is attached is left to them.
+
+
+PATIENCE_S = 60.0
+"""So long a person has to answer who is there after all, or who let it go on."""
+EVERY_S = 2.0
+QUESTION_MAX = 200
+Key = tuple[str, int]
+WhoAsks = Callable[[], Awaitable[list[Mapping[str, Any]]]]
+"""The agents that wait for a person: `task`, `state`, `detail` and `since` (wall-clock seconds)."""
+Attended = Callable[[Key], Awaitable[bool]]
+"""Whether somebody is attached to the pane of an attempt."""
+
+
+class SettingAside:
+    """Of one supervisor. Belongs to the loop's thread."""
+
+    def __init__(self, ledger: Ledger, clock: Clock, tell: Callable[[Event], None], ask_max: int) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._tell = tell
+        self._ask_max = ask_max
+        self._looked = -EVERY_S
+        self._look: asyncio.Task[None] | None = None
+        self._stood: dict[Key, float] = {}
+        """When each was last seen to stand still, monotonic seconds."""
+        self.who_asks: WhoAsks | None = None
+        """To be given before a night is looked after."""
+        self.attended: Attended | None = None
+
+    def step(self, crew: Crew) -> None:
+        """Look, unless no night goes on, the look before is still under way or was a moment ago."""
+        now = self._clock.monotonic()
+        busy = self._look is not None and not self._look.done()
+        if not crew.nights or crew.stopped or busy or now - self._looked < EVERY_S or self.who_asks is None:
+            return
+        self._looked = now
+        stand = {
+            (task.id, task.epoch): now for task in crew.living.values() if task.attempt is not None and task.attempt.paused is not None
+        }
+        self._stood = {key: at for key, at in self._stood.items() if now - at < PATIENCE_S} | stand
+        self._look = asyncio.get_running_loop().create_task(self._ask(crew, self.who_asks))
+
+    async def _ask(self, crew: Crew, who_asks: WhoAsks) -> None:
+        for one in await who_asks():
+            task = crew.tasks.get(str(one["task"]))
+            if task is None or not _may_be_set_aside(crew, task) or self._clock.wall() - one["since"] < PATIENCE_S:
+                continue
+            key = task.id, task.epoch
+            if key not in self._stood and (self.attended is None or not await self.attended(key)):
+                self._tell(PersonNeeded(*key, self._question(task.id, str(one["detail"] or one["state"]))))
+
+    def _question(self, task: str, text: str) -> Question:
+        return Question(one_line(text)[:QUESTION_MAX], journal.times_set_aside(self._ledger.db, task), self._ask_max)
+
+    def denied(self, crew: Crew, task: str, epoch: int, denials: list[str]) -> Question | None:
+        """What a person should say of an attempt of a night that failed for what it was not allowed, when that was so in the attempt
+        before; else None."""
+        known = crew.tasks.get(task)
+        if not denials or known is None or known.night not in crew.nights:
+            return None
+        before = (rows.result(self._ledger.db, task, epoch - 1) or {}).get("agent") or {}
+        if before.get("denials") != denials:
+            return None
+        return self._question(task, f"it is not allowed to use {', '.join(denials)}")
+
+
+def _may_be_set_aside(crew: Crew, task: Task) -> bool:
+    attempt = task.attempt
+    return task.night in crew.nights and attempt is not None and attempt.state is AttemptState.RUNNING and attempt.paused is None
+
+
+# Night refused
+# -------------
+# An installed night was not started: one alert, and a line of the history.
+
+
+async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
+    """`name` of the night, its `outcome` (`refused`, `missed`, `failed`) and `why`."""
+    said = {key: str(args[key]) for key in ("name", "outcome", "why")}
+    loop.ledger.journal(None, None, "night refused", said)
+    loop.alert(one_line(f"the night {said['name']} was not started: {said['why']}"))
+    return {}

@@ -1,0 +1,157 @@
+"""Comments and verdicts of a person in the ledger."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from supervisor.features.best_of import rows as best_of_rows
+from supervisor.features.review.rules import COMMENTS_MAX, NO_CLAIMS, Claims, Comment, Decision, Verdict
+from supervisor.kernel.errors import Refused
+from supervisor.kernel.records import rescue_ref
+from supervisor.store.sqlite import WriteAccess
+
+_SINCE = 7
+"""The schema that brought the tables: a reader may meet a ledger that no newer supervisor has opened yet."""
+_SAID = ("task", "tip", "path", "first", "last", "quoted", "text")
+"""Columns of what a person said, and of what."""
+
+
+class Reviews:
+    """The writer's door to them; `Ledger.reviews`."""
+
+    def __init__(self, desk: WriteAccess) -> None:
+        self._desk = desk
+
+    def comment(self, comments: Sequence[Comment]) -> list[int]:
+        """Commit comments to one task's result, all of them or none; their numbers. One that waits already, word for word, is not kept
+        twice. Raises Refused when more than COMMENTS_MAX would wait."""
+        with self._desk.writing():
+            numbers = [self._kept(one) for one in comments]
+            if comments and len(unsent(self._desk.db, comments[0].task)) > COMMENTS_MAX:
+                hint = f"nightcrew review {comments[0].task} --send"
+                raise Refused("not kept", on=comments[0].place, why=f"{COMMENTS_MAX} comments wait", kept="those", hint=hint)
+        return numbers
+
+    def _kept(self, comment: Comment) -> int:
+        values = [getattr(comment, name) for name in _SAID]
+        same = " AND ".join(f"{name} = ?" for name in _SAID)
+        known = self._desk.db.execute(f"SELECT number FROM review_comment WHERE sent IS NULL AND {same}", values).fetchone()  # noqa: S608 - ours
+        if known is not None:
+            return int(known["number"])
+        marks = ", ".join("?" * len(values))
+        made = self._desk.db.execute(
+            f"INSERT INTO review_comment ({', '.join(_SAID)}, written) VALUES ({marks}, ?)",  # noqa: S608 - our own columns
+            [*values, self._desk.wall()],
+        )
+        return int(made.lastrowid or 0)
+
+    def drop(self, task: str, number: int) -> bool:
+        """Remove a comment that was not sent; whether there was one."""
+        with self._desk.writing():
+            gone = self._desk.db.execute("DELETE FROM review_comment WHERE task = ? AND number = ? AND sent IS NULL", (task, number))
+        return gone.rowcount > 0
+
+    def claims(self, tasks: Collection[str]) -> dict[str, Claims]:
+        """As the function."""
+        return claims(self._desk.db, tasks)
+
+    def decide(self, decision: Decision, epoch: int) -> None:
+        """Commit a verdict, in the place of an older one."""
+        with self._desk.writing():
+            self._desk.db.execute(
+                "INSERT OR REPLACE INTO verdict (task, verdict, tip, why, ref, decided) VALUES (?, ?, ?, ?, ?, ?)",
+                (decision.task, decision.verdict, decision.tip, decision.why, decision.ref, self._desk.wall()),
+            )
+            data = {"commit": decision.tip, "why": decision.why, **({"ref": decision.ref} if decision.ref else {})}
+            self._desk.journal(decision.task, epoch, f"review {decision.verdict}", data)
+
+    def undo(self, task: str, epoch: int) -> bool:
+        """Take a verdict back; whether there was one."""
+        with self._desk.writing():
+            gone = self._desk.db.execute("DELETE FROM verdict WHERE task = ?", (task,)).rowcount > 0
+            if gone:
+                self._desk.journal(task, epoch, "review taken back", {})
+        return gone
+
+
+def sent(desk: WriteAccess, task: str, numbers: Collection[int], to: str, delivery: int | None = None) -> None:
+    """Note, inside the open transaction, that the agent of `to` gets these comments to the result of `task`. Raises Refused when one of
+    them was sent or removed since it was read."""
+    changed = desk.db.execute(
+        """UPDATE review_comment SET sent = ?, sent_to = ?, delivery = ?
+           WHERE task = ? AND sent IS NULL AND number IN (SELECT value FROM json_each(?))""",
+        (desk.wall(), to, delivery, task, json.dumps(list(numbers))),
+    )
+    if changed.rowcount != len(numbers):
+        why = "a comment was sent or removed meanwhile"
+        raise Refused("not sent", on=task, why=why, kept="the comments that wait", hint=f"nightcrew review {task}")
+    desk.journal(task, None, "reviewed", {"comments": len(numbers), "to": to})
+
+
+def not_given(desk: WriteAccess, task: str, delivery: int) -> None:
+    """Note, inside the open transaction, that a text never reached its agent: the comments that it held wait again."""
+    back = "UPDATE review_comment SET sent = NULL, sent_to = '', delivery = NULL WHERE task = ? AND delivery = ?"
+    desk.db.execute(back, (task, delivery))
+
+
+def _is_there(db: sqlite3.Connection) -> bool:
+    return bool(db.execute("PRAGMA user_version").fetchone()[0] >= _SINCE)
+
+
+def decision(db: sqlite3.Connection, task: str) -> Decision | None:
+    """The verdict on a task's result, if any."""
+    row = db.execute("SELECT * FROM verdict WHERE task = ?", (task,)).fetchone() if _is_there(db) else None
+    return None if row is None else _decision(row)
+
+
+def decisions(db: sqlite3.Connection, tasks: Collection[str]) -> dict[str, Decision]:
+    """Those on these tasks."""
+    if not _is_there(db):
+        return {}
+    asked = json.dumps(list(tasks))
+    rows = db.execute("SELECT v.* FROM json_each(?) j JOIN verdict v ON v.task = j.value", (asked,)).fetchall()
+    return {row["task"]: _decision(row) for row in rows}
+
+
+def claims(db: sqlite3.Connection, tasks: Collection[str]) -> dict[str, Claims]:
+    """What speaks of these tasks' results when their worktrees may be removed; only those of which something does."""
+    found = {
+        task: Claims(tip, "another candidate was chosen, or none", rescue_ref(task, epoch))
+        for task, (epoch, tip) in best_of_rows.lost(db, tasks).items()
+    }
+    for task, one in decisions(db, tasks).items():
+        if one.verdict is Verdict.REJECTED:
+            found[task] = Claims(one.tip, "you rejected it", one.ref)
+    for task, why in _held(db, tasks).items():
+        found[task] = replace(found.get(task, NO_CLAIMS), held=why)
+    return found
+
+
+def _held(db: sqlite3.Connection, tasks: Collection[str]) -> dict[str, str]:
+    if not _is_there(db):
+        return {}
+    sql = """SELECT j.value AS task, 'it is in the train ' || t.id AS why FROM json_each(?1) j
+               JOIN train_entry e ON e.task = j.value JOIN train t ON t.id = e.train WHERE t.state IN ('running', 'moving')
+             UNION SELECT j.value, 'it has an open pull request: ' || p.link FROM json_each(?1) j
+               JOIN pull_task k ON k.task = j.value JOIN pull_request p ON p.id = k.pull WHERE p.state = 'open'"""
+    return {row["task"]: str(row["why"]) for row in db.execute(sql, (json.dumps(list(tasks)),))}
+
+
+def comments(db: sqlite3.Connection, task: str) -> list[Comment]:
+    """All comments to a task's result, oldest first."""
+    if not _is_there(db):
+        return []
+    rows = db.execute("SELECT * FROM review_comment WHERE task = ? ORDER BY number", (task,)).fetchall()
+    return [Comment(**dict(row)) for row in rows]
+
+
+def unsent(db: sqlite3.Connection, task: str) -> list[Comment]:
+    """Those that its agent has not got."""
+    return [one for one in comments(db, task) if one.sent is None]
+
+
+def _decision(row: sqlite3.Row) -> Decision:
+    return Decision(row["task"], Verdict(row["verdict"]), row["tip"], row["why"], row["ref"], row["decided"])

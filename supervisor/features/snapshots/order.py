@@ -1,0 +1,128 @@
+"""From what a person wrote to an order for a snapshot: everything that can be wrong is found here, before a supervisor is asked.
+
+Runs in the process of the command, where the repository, its project file and the environment are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from supervisor.client.submit import Workplace
+from supervisor.features.snapshots.rules import SnapshotSpec
+from supervisor.host import scratch
+from supervisor.host.untrusted_fs import open_plain
+from supervisor.kernel.errors import NotFound, UsageError
+from supervisor.kernel.kind import allowed
+from supervisor.kernel.names import nearest
+from supervisor.kernel.path_globs import is_below, names_files
+from worktrees.repository import Repository, refuse_absent, resolve
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A snapshot to be made, complete."""
+
+    project: str
+    root: str
+    common_dir: str
+    spec: SnapshotSpec
+    base_oid: str
+    digests: Mapping[str, str]
+    """Path of each lock file at the base commit, and git's id of its content."""
+    copies: tuple[str, ...]
+    """What the patterns of `copy` match in the person's checkout, relative to it."""
+    env: Mapping[str, str]
+    """The allow-listed environment of the shell that asked: set-up commands get its PATH and HOME."""
+
+    def to_wire(self) -> dict[str, Any]:
+        """The shape that `from_wire` takes."""
+        return {**asdict(self), "spec": self.spec.to_json(), "digests": dict(self.digests), "env": dict(self.env)}
+
+    @classmethod
+    def from_wire(cls, shape: Mapping[str, Any]) -> Order:
+        """What `to_wire` gave."""
+        return cls(**{**shape, "spec": SnapshotSpec.from_json(str(shape["spec"])), "copies": tuple(shape["copies"])})
+
+
+def order(spec: SnapshotSpec, place: Workplace, base: str | None, environ: Mapping[str, str]) -> Order:
+    """`spec` at `place`. Raises NotFound when `base` names no commit, Refused when a partial clone lacks files of it, UsageError when
+    `copy` matches too much."""
+    repository = place.repository
+    oid = resolve(repository, next((given for given in (base, place.project.base) if given is not None), "HEAD"))
+    refuse_absent(repository, oid)
+    copies = _copies(repository.root, spec.copy)
+    return Order(
+        project=repository.project,
+        root=os.fspath(repository.root),
+        common_dir=os.fspath(repository.common_dir),
+        spec=spec,
+        base_oid=oid,
+        digests=lock_digests(repository, oid, spec.lock_files) | _copy_digests(repository.root, copies),
+        copies=copies,
+        env=allowed(environ, place.settings.pass_env),
+    )
+
+
+def asked_for(name: str, place: Workplace, options: Mapping[str, Any]) -> SnapshotSpec:
+    """The snapshot `name` as `[snapshot.NAME]` says, or as the command's `options` do when any is given: then they are all of it.
+
+    Raises NotFound when neither says anything, UsageError for what the project file would refuse too.
+    """
+    from pydantic import ValidationError
+
+    from supervisor.config.task_keys import SnapshotModel, check_name, to_spec
+
+    given = {key: value for key, value in options.items() if value not in (None, ())}
+    known = place.project.snapshots
+    if not given and name in known:
+        return known[name]
+    if not given:
+        why = f"nightcrew.toml has no [snapshot.{name}]; {nearest(name, known)}" if known else f"nightcrew.toml has no [snapshot.{name}]"
+        raise NotFound("nobody said what is in the snapshot", on=name, why=why, hint=f"nightcrew snapshot create {name} --setup COMMAND")
+    shape = {key: list(value) if isinstance(value, tuple) else value for key, value in given.items()}
+    try:
+        return to_spec(check_name(name), SnapshotModel.model_validate(shape))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = str((*first["loc"], "")[0]).replace("_", "-")
+        raise UsageError("bad value", on=f"--{key}" if key else name, why=first["msg"].removeprefix("Value error, ")) from None
+    except ValueError as error:
+        raise UsageError("bad value", on="NAME", why=str(error)) from None
+
+
+def lock_digests(repository: Repository, oid: str, patterns: Iterable[str]) -> dict[str, str]:
+    """Each file at commit `oid` that one of `patterns` matches, and git's id of its content."""
+    patterns = tuple(patterns)
+    deep = ("-r",) if any("/" in pattern or is_below(pattern) for pattern in patterns) else ()
+    wanted = [names_files(pattern) for pattern in patterns]
+    found = repository.git.run(repository.store, "ls-tree", "-z", *deep, oid).out.split(b"\0")
+    digests: dict[str, str] = {}
+    for entry in filter(None, found):
+        facts, _, name = entry.partition(b"\t")
+        _, kind, blob = facts.split(b" ")
+        path = os.fsdecode(name)
+        if kind == b"blob" and any(named(path) for named in wanted):
+            digests[path.encode("utf-8", "backslashreplace").decode()] = blob.decode()
+    return digests
+
+
+def _copy_digests(root: Path, copies: Iterable[str]) -> dict[str, str]:
+    """Each file to copy, and the digest of its content now: a copy of what it was before is stale."""
+    found = {}
+    for name in copies:
+        with contextlib.suppress(OSError), open_plain(root / name) as data:  # what cannot be read is refused by the build
+            found[name.encode("utf-8", "backslashreplace").decode()] = hashlib.sha256(data.read()).hexdigest()
+    return found
+
+
+def _copies(root: Path, patterns: Iterable[str]) -> tuple[str, ...]:
+    try:
+        return scratch.files(root, patterns)
+    except ValueError as error:
+        raise UsageError("what copy matches cannot be copied", on=os.fspath(root), why=str(error), hint="let setup make them") from None

@@ -1,0 +1,182 @@
+"""Snapshots in the ledger: the rows, and the steps of their states, each fenced by the number of the build.
+
+A build commits its row before it runs anything, so that a killed supervisor knows what to take away (`abandoned`).
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from supervisor.features.snapshots import rules as snapshots_rules
+from supervisor.features.snapshots.rules import Snapshot, SnapshotSpec, SnapshotState
+from supervisor.kernel.errors import NotFound, Refused, StaleEpoch, UsageError
+from supervisor.kernel.names import nearest
+from supervisor.store.queries import OPEN
+from supervisor.store.sqlite import WriteAccess
+
+_SINCE = 2
+"""The schema that brought the table: a reader may meet a ledger that no newer supervisor has opened yet."""
+_ROWS = f"""
+    SELECT s.*,
+           s.run <> '' AND NOT EXISTS (SELECT 1 FROM task t WHERE t.run = s.run AND t.state IN ({OPEN})) AS run_over,
+           (SELECT count(*) FROM attempt a
+            WHERE a.snapshot = s.id AND a.removed IS NULL AND (a.worktree IS NOT NULL OR a.end IS NULL)) AS uses
+    FROM snapshot s
+"""  # noqa: S608 - our own states
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What a build came to."""
+
+    layers: str
+    """JSON that the backend understands."""
+    setup_s: float = 0.0
+    freeze_s: float = 0.0
+    disk: int = 0
+    """Bytes."""
+
+
+class Snapshots:
+    """The writer's door to snapshots; `Ledger.snapshots`."""
+
+    def __init__(self, desk: WriteAccess) -> None:
+        self._desk = desk
+
+    def begin(self, project: str, spec: SnapshotSpec, base_oid: str, digests: Mapping[str, str], run: str = "") -> Snapshot:
+        """Commit that a build begins, of a new snapshot or of one that failed. `run`: it goes with that run.
+
+        Raises Refused when the very same snapshot (`known`) is ready, stale or being built.
+        """
+        made = snapshots_rules.snapshot_id(project, spec.name, snapshots_rules.key(spec, base_oid, digests))
+        with self._desk.writing():
+            known = _one(self._desk.db, made)
+            if known is None:
+                self._insert(Snapshot(made, project, spec, SnapshotState.BUILDING, base_oid, digests, run=run))
+            else:
+                self._move(known, "build again", "", {"epoch": known.epoch + 1, "run": run})
+            return self._journaled(made)
+
+    def _insert(self, new: Snapshot) -> None:
+        now = self._desk.wall()
+        self._desk.db.execute(
+            """INSERT INTO snapshot (id, project, name, spec, state, run, base_oid, digests, created, used)
+               VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
+            (new.id, new.project, new.spec.name, new.spec.to_json(), new.state, new.run, new.base_oid, _json(new.digests), now, now),
+        )
+
+    def step(self, snapshot: str, epoch: int, event: str, reason: str = "", built: Built | None = None) -> Snapshot:
+        """Take an event of `core.snapshots.TRANSITIONS`; the row after it. `built` comes with `verified`.
+
+        Raises StaleEpoch when a newer build owns the snapshot, or it is gone, and Refused when its state has no such step; nothing is
+        written then.
+        """
+        with self._desk.writing():
+            known = _one(self._desk.db, snapshot)
+            if known is None or known.epoch != epoch:
+                raise StaleEpoch("nothing written for", on=snapshot, why="a newer build owns the snapshot, or it was removed")
+            self._move(known, event, reason, asdict(built) if built is not None else {})
+            return self._journaled(snapshot)
+
+    def _move(self, known: Snapshot, event: str, reason: str, facts: Mapping[str, object]) -> None:
+        after = snapshots_rules.snapshot_after(known.state, event)
+        names = "".join(f", {name} = ?" for name in facts)
+        self._desk.db.execute(
+            f"UPDATE snapshot SET state = ?, reason = ?{names} WHERE id = ?",  # noqa: S608 - our own columns
+            (after, reason, *facts.values(), known.id),
+        )
+
+    def _journaled(self, snapshot: str) -> Snapshot:
+        now = _one(self._desk.db, snapshot)
+        assert now is not None  # noqa: S101 - written in this transaction
+        data = {"snapshot": snapshot, "epoch": now.epoch, **({"reason": now.reason} if now.reason else {})}
+        self._desk.journal(None, None, f"snapshot {now.state}", data)
+        return now
+
+    def known(self, project: str, spec: SnapshotSpec, base_oid: str, digests: Mapping[str, str]) -> Snapshot | None:
+        """The snapshot of this name that is made of exactly this, whatever its state."""
+        return _one(self._desk.db, snapshots_rules.snapshot_id(project, spec.name, snapshots_rules.key(spec, base_oid, digests)))
+
+    def keep(self, snapshot: str) -> None:
+        """A person named what a run had made for itself: it stays when the run is over."""
+        with self._desk.writing():
+            self._desk.db.execute("UPDATE snapshot SET run = '' WHERE id = ?", (snapshot,))
+
+    def remove(self, snapshot: str, why: str) -> None:
+        """Forget a snapshot, before its files are taken away. Idempotent.
+
+        Raises Refused while an environment stands on it or a build is at it, which is looked at in the same transaction.
+        """
+        with self._desk.writing():
+            known = _one(self._desk.db, snapshot)
+            if known is None:
+                return
+            if known.uses or known.state is SnapshotState.BUILDING:
+                held = f"environments that stand on it: {known.uses}" if known.uses else "it is being built"
+                raise Refused("cannot remove", on=known.spec.name, why=held, kept="the snapshot", hint="nightcrew clean")
+            self._desk.db.execute("DELETE FROM snapshot WHERE id = ?", (snapshot,))
+            self._desk.journal(None, None, "snapshot removed", {"snapshot": snapshot, "why": why})
+
+    def abandoned(self) -> tuple[Snapshot, ...]:
+        """Every snapshot whose builder died, now failed. Only when a supervisor starts, which is when nobody can be building."""
+        with self._desk.writing():
+            found = tuple(map(_snapshot, self._desk.db.execute(f"{_ROWS} WHERE s.state = 'building' ORDER BY s.id").fetchall()))
+            for row in found:
+                self._move(row, "builder lost", "the supervisor ended while it was built", {})
+            return tuple(self._journaled(row.id) for row in found)
+
+    def all(self, project: str | None = None) -> tuple[Snapshot, ...]:
+        """As `every`."""
+        return every(self._desk.db, project)
+
+    def find(self, name: str, project: str) -> Snapshot:
+        """As the function `find`."""
+        return find(self._desk.db, name, project)
+
+
+def every(db: sqlite3.Connection, project: str | None = None) -> tuple[Snapshot, ...]:
+    """The snapshots of a project, or of all, by name, the newest of a name first."""
+    if db.execute("PRAGMA user_version").fetchone()[0] < _SINCE:
+        return ()
+    where, values = ("", ()) if project is None else ("WHERE s.project = ?", (project,))
+    return tuple(_snapshot(row) for row in db.execute(f"{_ROWS} {where} ORDER BY s.project, s.name, s.created DESC, s.id", values))
+
+
+def find(db: sqlite3.Connection, name: str, project: str) -> Snapshot:
+    """The snapshot of `project` that `name` means: its name (the newest that is not failed, else the newest), its id, or as much of
+    `NAME@KEY` as tells it from others. Raises NotFound, or UsageError when `name` could mean several."""
+    rows = every(db, project)
+    named = [row for row in rows if row.spec.name == name]
+    if named:
+        return next((row for row in named if row.state is not SnapshotState.FAILED), named[0])
+    found = [row for row in rows if name == row.id or ("@" in name and row.id.startswith(f"{project}/{name}"))]
+    if len(found) > 1:
+        some = ", ".join(row.id.partition("/")[2] for row in found[:8])
+        raise UsageError("more than one snapshot is meant by", on=name, why=some, hint="give more of it")
+    if not found:
+        why = nearest(name, {row.spec.name for row in rows}) if rows else "there is none in this repository"
+        raise NotFound("no snapshot is called", on=name, why=why, hint="nightcrew snapshot ls")
+    return found[0]
+
+
+def _one(db: sqlite3.Connection, snapshot: str) -> Snapshot | None:
+    row = db.execute(f"{_ROWS} WHERE s.id = ?", (snapshot,)).fetchone()
+    return None if row is None else _snapshot(row)
+
+
+def _snapshot(row: sqlite3.Row) -> Snapshot:
+    shape: dict[str, Any] = dict(row)
+    del shape["name"]
+    shape["spec"] = SnapshotSpec.from_json(shape["spec"])
+    shape["state"] = SnapshotState(shape["state"])
+    shape["digests"] = json.loads(shape["digests"])
+    shape["run_over"] = bool(shape["run_over"])
+    return Snapshot(**shape)
+
+
+def _json(value: Mapping[str, str]) -> str:
+    return json.dumps(dict(value), ensure_ascii=True, sort_keys=True)

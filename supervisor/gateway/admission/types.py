@@ -1,0 +1,402 @@
+"""Types and settings of the gateway's decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from supervisor.kernel.states import TaskClass
+
+# Types
+# -----
+# The types of the gateway's decisions. Tokens are whole numbers as the provider counts them; times are monotonic seconds by
+# default.
+
+
+class Api(StrEnum):
+    """The language that an upstream speaks."""
+
+    ANTHROPIC = "anthropic"
+    OPENAI = "openai"
+    GEMINI = "gemini"
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a provider says that one request took. `input` counts only what was neither read from nor written to its cache."""
+
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    cache_write_1h: int = 0
+    """The part of `cache_write` that is kept for an hour, which costs more."""
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.input + other.input,
+            self.output + other.output,
+            self.cache_read + other.cache_read,
+            self.cache_write + other.cache_write,
+            self.cache_write_1h + other.cache_write_1h,
+        )
+
+    @property
+    def limited_input(self) -> int:
+        """What counts against an input limit: cache reads do not (Anthropic's and most others' rule)."""
+        return self.input + self.cache_write
+
+    @property
+    def uncached(self) -> int:
+        """What a task is charged against `tokens_max`."""
+        return self.limited_input + self.output
+
+    @property
+    def total(self) -> int:
+        """Every token, however it was counted."""
+        return self.input + self.output + self.cache_read + self.cache_write
+
+
+@dataclass(frozen=True, slots=True)
+class NightCap:
+    """What the requests of all tasks of a night may cost together."""
+
+    run: str
+    cost_max: float
+    """US dollars."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """Who asks: one attempt of one task, as its token and the ledger say."""
+
+    name: str
+    """The task's id: what a share, a cap and an account belong to."""
+    epoch: int
+    task_class: TaskClass = TaskClass.NORMAL
+    weight: float = 1.0
+    """Its part of the limit beside the others' weights."""
+    tpm_max: float | None = None
+    """Tokens per minute that it takes at most over time, whatever is idle; see `budget`."""
+    cost_max: float | None = None
+    """US dollars that its task may cost over all its attempts."""
+    cost_assumed: bool = False
+    """Nobody said so but its kind: it holds for models of a known price alone."""
+    tokens_max: int | None = None
+    """Tokens that its task may take over all its attempts: input and output, without what is read from a cache."""
+    size: str = ""
+    """As its task says: `small`, `medium`, `large` or nothing."""
+    family: str = ""
+    """Whose batches it sees, its own among them: a worker of a map those of its repository's maps. Empty: its task's."""
+    patient: bool = False
+    """Its client was told to wait longer than `Policy.hold_s` for a first byte."""
+    night: NightCap | None = None
+    """The cap of the night that its task belongs to."""
+
+    @property
+    def capped(self) -> bool:
+        """Whether its task, or its night, may only take so much in all."""
+        return self.cost_max is not None or self.tokens_max is not None or self.night is not None
+
+    @property
+    def strict(self) -> bool:
+        """Whether somebody said so: then what cannot be bounded is refused."""
+        return (self.cost_max is not None and not self.cost_assumed) or self.tokens_max is not None or self.night is not None
+
+
+@dataclass(frozen=True, slots=True)
+class LaneKey:
+    """What shares one queue: requests that the same accounts could serve."""
+
+    api: Api
+    model_class: str
+    """Models that share a provider's limit, for example `opus-4`; see `models.model_class`."""
+    long_context: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.api}/{self.model_class}{'/long' if self.long_context else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class PoolKey:
+    """What shares one limit: an account's part of a lane."""
+
+    account: str
+    lane: LaneKey
+
+    def __str__(self) -> str:
+        return f"{self.account}/{self.lane}"
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One rolling window of a subscription (`5h`, `7d`)."""
+
+    name: str
+    utilization: float
+    """0 to 1, or above."""
+    resets_in_s: float
+    spent: bool
+    """The provider refuses until the reset."""
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """What a response's headers say of one dimension of the limit; None where they say nothing (or nonsense: negative, text)."""
+
+    limit: float | None = None
+    remaining: float | None = None
+    full_in_s: float | None = None
+    """Until it is full again, counted by the provider's own clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What a response's headers say of the limits. Keys of `levels`: `requests`, `input`, `output`, `tokens`."""
+
+    levels: Mapping[str, Level] = field(default_factory=dict)
+    windows: tuple[Window, ...] = ()
+    retry_after_s: float | None = None
+    """As the provider said it, in seconds from now; absurd values are left out by the reader."""
+    rounding: float = 0.0
+    """`remaining` of tokens is rounded to this step (Anthropic: 1000)."""
+
+
+NOTHING_OBSERVED = Observed()
+
+
+class Refusal(StrEnum):
+    """Why an upstream did not serve a request. All are known before its first byte reaches the client."""
+
+    RATE_LIMITED = "rate limited"
+    ACCELERATION = "too sharp a rise"
+    SPEND_CAP = "spend cap reached"
+    WINDOW_SPENT = "subscription window spent"
+    OVERLOADED = "overloaded"
+    """529: the provider's capacity, not our limit."""
+    SERVER_ERROR = "server error"
+    UNREACHABLE = "unreachable"
+    """DNS, refused, TLS, reset, time-out: no response line came."""
+    KEY_REFUSED = "key refused"
+    """401 or 403 for a key that is ours."""
+
+
+class End(StrEnum):
+    """How a request that an upstream began to serve ended."""
+
+    SERVED = "served"
+    CUT = "cut"
+    """The upstream broke off, or its stream carried an error."""
+    CLIENT_GONE = "client gone"
+    REJECTED = "rejected"
+    """An answer of the 400s that is the client's own affair: passed on, nothing charged."""
+
+
+class BreakerState(StrEnum):
+    """Whether a pool lets requests through."""
+
+    CLOSED = "closed"
+    HALF_OPEN = "half-open"
+    OPEN = "open"
+
+
+# What is shown --------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DimensionView:
+    """One dimension of a pool's limit. `saturation` is the part of the bucket that is spent or reserved, 0 to 1 and above."""
+
+    name: str
+    limit_per_minute: float | None
+    level: float
+    capacity: float
+    reserved: float
+    outside_per_minute: float
+    saturation: float
+
+
+@dataclass(frozen=True, slots=True)
+class PoolView:
+    """One pool now."""
+
+    key: PoolKey
+    breaker: BreakerState
+    breaker_why: str
+    exhausted_in_s: float | None
+    """By the forecast, seconds until the upstream's level is 0; None when it is not falling, or nothing is in flight or waits."""
+    opens_in_s: float | None
+    """Until a parked or open pool tries again; None when it is open for business, or no time decides it (`breaker_why` says what)."""
+    in_flight: int
+    dimensions: tuple[DimensionView, ...]
+    windows: tuple[Window, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AgentView:
+    """One agent now. `used_tpm` is what it was charged in the last 60 s, `share_tpm` what its weight gives it while all others ask."""
+
+    name: str
+    task_class: TaskClass
+    used_tpm: float
+    share_tpm: float | None
+    cap_tpm: float | None
+    cost_usd: float | None
+    in_flight: int
+    queued: int
+    place: int | None
+    """Place of its first request in the queue, 1 is next; None when it has none."""
+    waiting_s: float
+    turn_wait_s: float = 0.0
+    """How long its turns waited of late, see `latency`; of several queues the longest."""
+    raised: float = 1.0
+    """By what its weight is multiplied because they waited much longer than the others' of its class."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrafficView:
+    """Everything at one moment. `delay_s`: how long a normal request that came now would wait, by the queue and the rate, per lane."""
+
+    pools: tuple[PoolView, ...]
+    agents: tuple[AgentView, ...]
+    queued: Mapping[LaneKey, int]
+    delay_s: Mapping[LaneKey, float]
+
+
+# Settings
+# --------
+# The gateway's settings, free of file syntax. docs/gateway.md describes each key; `supervisor.config.gateway` reads them.
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Per minute. None: not limited, or learned from the responses' headers."""
+
+    rpm: float | None = None
+    itpm: float | None = None
+    otpm: float | None = None
+    tpm: float | None = None
+    """Input and output in one sum, as OpenAI and Gemini count."""
+
+    def known(self) -> dict[str, float]:
+        """`{dimension: per minute}` of what is set; dimensions are `requests`, `input`, `output`, `tokens`."""
+        named = {"requests": self.rpm, "input": self.itpm, "output": self.otpm, "tokens": self.tpm}
+        return {name: number for name, number in named.items() if number is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class KeySource:
+    """Where the provider's key comes from; it is read at each start of the gateway and lives in that process alone.
+
+    `file`: a 0600 file, `value` its path (empty: `keys/<upstream>.key` of the state directory). `command`: what `argv` prints (a keyring's
+    tool). `none`: the server wants none. `client`: the client's own login is passed on.
+    """
+
+    kind: str = "file"
+    value: str = ""
+    argv: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """One account at one server that speaks one of the three languages."""
+
+    name: str
+    api: Api
+    url: str
+    """Scheme, host, port and an optional path prefix, without a slash at the end."""
+    key: KeySource = KeySource()
+    account: str = ""
+    """Upstreams with the same account share their limits; empty: its own name."""
+    models: tuple[str, ...] = ("*",)
+    """Shell patterns of the models it serves."""
+    limits: Limits = Limits()
+    """For every model class that `classes` does not name."""
+    classes: Mapping[str, Limits] = field(default_factory=dict)
+    learn: bool = True
+    """Take limits, levels and outside use from the responses' headers."""
+    burst_s: float = 60.0
+    """Seconds of refill that the provider's bucket holds."""
+    reserve_max_tokens: bool = False
+    """The provider counts `max_tokens` against the output limit up front (Anthropic's rule until 2025)."""
+    cached_counts: bool = False
+    """Cache reads count against the input limit (OpenAI, Gemini, Claude Haiku 3.5 and older)."""
+
+    @property
+    def owner(self) -> str:
+        """The account's name."""
+        return self.account or self.name
+
+    def limits_of(self, model_class: str) -> Limits:
+        """The configured limits of one model class."""
+        return self.classes.get(model_class, self.limits)
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Requests for models that match `model` go to `upstream`, with the model's name replaced by `as_model` when that is set."""
+
+    model: str
+    upstream: str = ""
+    as_model: str = ""
+    task_class: TaskClass | None = None
+    """Only for tasks of this class."""
+    size: str = ""
+    """Only for tasks that say this size."""
+    fallback: str = ""
+    """Model that answers in place of the one that is sent, for batch tasks; see `fallback`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """A named hard ceiling on something else than tokens: `limit` tickets in `period_s`, `burst` at once."""
+
+    name: str
+    limit: float
+    period_s: float = 60.0
+    burst: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How the limit is shared. Numbers without a source are those of the simulation, docs/bench.md."""
+
+    margin: float = 0.985
+    """Part of the limit that is used; each 429 lowers it."""
+    hold_s: float = 240.0
+    """A request waits this long for its turn before it gets 429. Claude Code gives up a silent request after 295 s (measured)."""
+    patient_hold_s: float = 1500.0
+    """The same for agents whose client was told to wait."""
+    queue_max: int = 2000
+    """Requests that wait at once; one more is answered 429 at once."""
+    headroom: float = 0.25
+    """Part of the bucket that only interactive agents may use."""
+    batch_share: float = 0.2
+    """Part of the rate that the lower classes get, however much the class above asks."""
+    place_kept_s: float = 120.0
+    """How long a request that was told to come back keeps its place."""
+    horizon_s: float = 10.0
+    """The breaker opens when the upstream's level would be gone within this time."""
+    cost_per_night: float | None = None
+    """US dollars that the whole crew may cost in any 12 hours."""
+    fallback_at: float = 0.8
+    """From this part of `cost_per_night` on, batch requests are answered by their routes' fallbacks."""
+
+
+@dataclass(frozen=True, slots=True)
+class GatewaySettings:
+    """The whole of it. Without an upstream there is nothing to pass on, and no gateway is started."""
+
+    upstreams: tuple[Upstream, ...] = ()
+    routes: tuple[Route, ...] = ()
+    quotas: tuple[Quota, ...] = ()
+    policy: Policy = Policy()
+    port: int = 0
+    """On 127.0.0.1; 0 takes a free one at the first start and keeps it."""
+    record: bool = False
+    """Keep bodies (zstd, without secrets) for `nightcrew gateway replay`."""
+    keep_days: float = 30.0
+    """How long settled requests and recordings are kept."""
+    prices: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """The user's own prices, model -> {input, output, cache_read, cache_write, cache_write_1h} in US dollars per million tokens."""

@@ -1,0 +1,493 @@
+"""The front door: what a request must pass before it may wait for its turn."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from aiohttp import web
+from aiohttp.streams import StreamReader
+
+from supervisor.gateway import wire
+from supervisor.gateway.admission.types import Agent, Api, Refusal, Upstream
+from supervisor.gateway.proxy.admission import BUSY_AGAIN_S
+from supervisor.gateway.proxy.attempt_tokens import Roster
+from supervisor.gateway.proxy.batches import BatchCall, Batches
+from supervisor.gateway.proxy.forward import (
+    Caller,
+    ProxiedRequest,
+    RequestContext,
+    Stranger,
+    Way,
+    bound_of,
+    forward,
+    identify,
+    key_of,
+    lane_of,
+    no_answer,
+    outgoing,
+    own_answer,
+    passed_back,
+    way,
+)
+from supervisor.gateway.proxy.upstreams import Cut, Reply, Unreachable
+from supervisor.gateway.wire.requests import OF_BATCHES, Asked, BadRequest, Endpoint, Recognised
+from supervisor.kernel.audit import Level
+from supervisor.kernel.errors import NightcrewError
+
+# Browser guard
+# -------------
+# Checks a request before anybody looks at who sends it. A browser that a web page drives cannot get past it: not by a name that
+# resolves to 127.0.0.1 (Host), not from another site (Origin), not by a form (content type).
+
+
+METHODS = frozenset({"GET", "HEAD", "POST"})
+BODY_MAX = 32 * 2**20
+"""Bytes of the largest request: what the providers themselves take at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """Why a request goes no further, as an HTTP status and a sentence."""
+
+    status: int
+    why: str
+
+
+class BrowserGuard:
+    """Checks requests by the names under which the gateway answers."""
+
+    def __init__(self, port: int) -> None:
+        self._hosts = frozenset({f"127.0.0.1:{port}", f"localhost:{port}"})
+
+    def check(self, method: str, headers: Mapping[str, str], *, over_unix: bool) -> Denied | None:
+        """None when the request may go on. `headers` is case-insensitive; over the UNIX socket the name is `localhost`, or one of the
+        port's own: whoever bridges the socket into a sandbox keeps its clients' address."""
+        host = headers.get("Host", "")
+        if host not in self._hosts and not (over_unix and host == "localhost"):
+            return Denied(421, "this is not the host that the request names")
+        if "Origin" in headers:
+            return Denied(403, "requests of web pages are refused")
+        if method not in METHODS:
+            return Denied(405, f"the method is one of {', '.join(sorted(METHODS))}")
+        if method == "POST":
+            return self._body(headers)
+        if not _is_empty(headers):
+            return Denied(400, f"a {method} has no body")
+        return None
+
+    @staticmethod
+    def _body(headers: Mapping[str, str]) -> Denied | None:
+        if headers.get("Content-Type", "").partition(";")[0].strip().lower() != "application/json" and not _is_empty(headers):
+            return Denied(415, "the content type must be application/json")
+        if int(headers.get("Content-Length", 0)) > BODY_MAX:  # the parser took it, so it is a number
+            return Denied(413, f"a request has at most {BODY_MAX // 2**20} MiB")
+        return None
+
+
+def _is_empty(headers: Mapping[str, str]) -> bool:
+    return "Transfer-Encoding" not in headers and headers.get("Content-Length", "0") == "0"
+
+
+# Bodies
+# ------
+# The bodies of requests, and how much memory all of them together may take: they stay until their requests have been answered.
+
+
+BODY_S = 60.0
+"""Seconds for a whole body: it comes from this machine."""
+ALL_MAX = 256 * 2**20
+"""Bytes of all bodies. A request of Claude Code has at most about a million."""
+AGENTS_PART = 4
+"""One agent has at most this part of them, so that none can keep the others out."""
+
+
+class NoRoom(Exception):
+    """There is no room for this body now. `why` is for its client, who may come again."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+
+
+class Bodies:
+    """The room that all bodies share. Use it from one event loop."""
+
+    def __init__(self) -> None:
+        self._all = 0
+        self._agents: dict[str, int] = {}
+
+    def take(self, agent: str, size: int) -> None:
+        """Take `size` bytes of the room for a body of this agent. Raises NoRoom, and then nothing is taken."""
+        mine = self._agents.get(agent, 0) + size
+        if mine > ALL_MAX // AGENTS_PART:
+            raise NoRoom("requests of this agent hold all the memory that one agent may have")
+        if self._all + size > ALL_MAX:
+            raise NoRoom("requests hold all the memory that they may have")
+        self._agents[agent] = mine
+        self._all += size
+
+    def give_back(self, agent: str, size: int) -> None:
+        """Give back what was taken for a body of this agent."""
+        self._all -= size
+        if left := self._agents.get(agent, 0) - size:
+            self._agents[agent] = left
+        else:
+            self._agents.pop(agent, None)
+
+
+class Body:
+    """The body of one request; its room is taken until the `with` block ends."""
+
+    def __init__(self, bodies: Bodies, agent: str) -> None:
+        self._bodies = bodies
+        self._agent = agent
+        self._taken = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bodies.give_back(self._agent, self._taken)
+
+    async def read(self, request: web.BaseRequest) -> bytes:
+        """All of it, as it came. A body that says how long it will be is refused before any of it is read. Raises NoRoom; BadRequest when
+        it is too long, too slow, or cut."""
+        if not request.can_read_body:
+            return b""
+        self._take(request.content_length or 0)
+        await _continue(request)
+        try:
+            async with asyncio.timeout(BODY_S):
+                return await self._whole(request.content)
+        except TimeoutError:
+            raise BadRequest(408, f"the request did not arrive within {BODY_S:.0f} s") from None
+        except web.RequestPayloadError:
+            raise BadRequest(400, "the request's body is misshapen") from None
+
+    async def _whole(self, content: StreamReader) -> bytes:
+        pieces: list[bytes] = []
+        size = 0
+        while piece := await content.readany():
+            pieces.append(piece)
+            size += len(piece)
+            if size > BODY_MAX:
+                raise BadRequest(413, f"a request has at most {BODY_MAX // 2**20} MiB")
+            if size > self._taken:  # it did not say how long it would be
+                self._take(size - self._taken)
+        return b"".join(pieces)
+
+    def _take(self, size: int) -> None:
+        self._bodies.take(self._agent, size)
+        self._taken += size
+
+
+async def _continue(request: web.BaseRequest) -> None:
+    if request.headers.get("Expect", "").lower() == "100-continue":  # curl asks so before it sends much
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0  # the answer has not begun by that
+
+
+# Uncharged
+# ---------
+# Requests that take no tokens (counting them, lists of models): they wait in no queue, and nothing is charged.
+#
+# Providers limit them too, and a client that counts before each turn stops when it cannot. So what fails is tried at each upstream
+# that serves it, and then again, for a short while.
+
+
+_ROUNDS = 4
+_WAIT_S = 0.5
+"""Before the second round; twice as long before each one after it, when no upstream says how long."""
+_WAIT_MAX_S = 10.0
+_AGAIN_S = 5
+_ERROR_MAX = 64 * 2**10
+_LASTING = frozenset({Refusal.KEY_REFUSED, Refusal.SPEND_CAP})
+"""No other try helps before a person does something."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    """One upstream did not serve it. `why` is for the client; `wait_s` is what the upstream asked for."""
+
+    status: int
+    why: str
+    wait_s: float | None = None
+    lasts: bool = False
+
+
+async def forward_free(context: RequestContext, call: ProxiedRequest) -> web.StreamResponse:
+    """Serve it by the first upstream that can. What it returns is prepared already, unless it is an answer of our own."""
+    names = list(call.way.upstreams)
+    failed = _Failed(503, "no upstream serves this")
+    for again in range(_ROUNDS):
+        waits: list[float] = []
+        for name in tuple(names):
+            outcome = await _ask(context, call, name, again)
+            if not isinstance(outcome, _Failed):
+                return outcome
+            context.log.say_seldom(f"{call.recognised.endpoint}: {outcome.why}")
+            failed = outcome
+            if failed.lasts:
+                names.remove(name)
+            else:
+                waits.append(failed.wait_s if failed.wait_s is not None else _WAIT_S * 2**again)
+        wait_s = min(waits, default=None)
+        if wait_s is None or wait_s > _WAIT_MAX_S or again == _ROUNDS - 1 or not _in_time(context, call, wait_s):
+            break
+        await asyncio.sleep(wait_s)
+    return own_answer(call, failed.status, failed.why, None if failed.lasts else max(_AGAIN_S, round(failed.wait_s or 0)))
+
+
+def _in_time(context: RequestContext, call: ProxiedRequest, wait_s: float) -> bool:
+    return not context.stopping and context.clock.monotonic() + wait_s < call.arrived_at + context.settings.policy.hold_s
+
+
+async def _ask(context: RequestContext, call: ProxiedRequest, name: str, again: int) -> web.StreamResponse | _Failed:
+    found = context.upstream(name)
+    if found is None:
+        return _Failed(503, f"the upstream {name} cannot be used", lasts=True)
+    upstream, key = found
+    try:
+        with await context.upstreams.send(name, outgoing(call, upstream, key)) as reply:
+            return await _answered(call, reply, upstream, again)
+    except Unreachable as error:
+        return _Failed(503, f"the upstream {name} cannot be reached: {error.why}")
+
+
+async def _answered(call: ProxiedRequest, reply: Reply, upstream: Upstream, again: int) -> web.StreamResponse | _Failed:
+    if why := no_answer(upstream.name, reply):
+        return _Failed(502, why, lasts=True)
+    own_login, begun = upstream.key.kind == "client", b""
+    try:
+        if reply.status >= 400:
+            begun = await reply.start(_ERROR_MAX)
+        else:
+            begun = await reply.chunk()
+    except Cut as error:
+        return _Failed(503, f"the upstream {upstream.name} cannot be reached: {error.why}")
+    refused = wire.refusal(call.asked.api, reply.status, reply.lower(), begun[:_ERROR_MAX])
+    if refused is not None and not (own_login and refused[0] is Refusal.KEY_REFUSED):
+        refusal, seen = refused
+        status = 429 if reply.status == 429 and refusal not in _LASTING else 503
+        lasts = refusal in _LASTING and (again > 0 or refusal is not Refusal.KEY_REFUSED)  # good keys are refused for moments
+        return _Failed(status, f"the upstream {upstream.name} did not serve this: {refusal}", seen.retry_after_s, lasts)
+    client = web.StreamResponse(
+        status=reply.status,
+        reason=reply.reason,
+        headers=passed_back(reply.headers.items(), 0.0, own_login=own_login, keeps_length=True),
+    )
+    await client.prepare(call.request)
+    try:
+        while begun:
+            await client.write(begun)
+            begun = await reply.chunk()
+        await client.write_eof()
+    except Cut:
+        call.request.protocol.force_close()
+    return client
+
+
+# Request handler
+# ---------------
+# The front door: what a request must pass before it may wait for its turn.
+#
+# guard -> our own pages | WebSocket? -> address -> who -> body -> what is asked -> which upstreams -> forward
+
+
+_ROOM_AGAIN_S = 2
+_STOPPED_AGAIN_S = 5
+Page = Callable[[web.BaseRequest], Awaitable[web.Response]]
+
+
+class _Turned(Exception):
+    """A request that goes no further, and what its client is told."""
+
+    def __init__(self, status: int, why: str, retry_after_s: int | None = None) -> None:
+        super().__init__(why)
+        self.status = status
+        self.why = why
+        self.retry_after_s = retry_after_s
+
+
+class _Denied(_Turned):
+    """One that the guard let not in: its connection ends with the answer."""
+
+
+class RequestHandler:
+    """Answers every request of the gateway."""
+
+    def __init__(self, context: RequestContext, guard: BrowserGuard, roster: Roster, pages: Mapping[str, Page], batches: Batches) -> None:
+        """`pages` are the gateway's own, by path; each looks after who may see it."""
+        self._context = context
+        self._batches = batches
+        self._guard = guard
+        self._roster = roster
+        self._pages = pages
+        self._tickets = itertools.count(1)
+        self._primed: set[str] = set()
+        self._bodies = Bodies()
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """One request. Whatever goes wrong here, its client gets an answer in its own language, and the log a line without secrets."""
+        recognised = None
+        try:
+            self._check(request)
+            if page := self._pages.get(request.raw_path):
+                return await page(request)
+            headers = {name.lower(): value for name, value in request.headers.items()}
+            if refused := wire.upgrade_refused(request.method, request.raw_path, headers):
+                return _last(web.Response(status=refused[0], headers=refused[1], body=refused[2]))
+            recognised = wire.recognise(request.method, request.raw_path)
+            if recognised is None:
+                raise _Turned(404, "no such address; only the providers' own are passed on")
+            if recognised.endpoint is Endpoint.PROBE:
+                return web.Response()
+            with self._cut_when_stopped():
+                return await self._serve(request, recognised, headers)
+        except _Turned as turned:
+            return self._answer(request, recognised, turned)
+        except NoRoom as error:
+            self._context.log.say_seldom(f"429 {request.method}: {error.why}")
+            return self._answer(request, recognised, _Turned(429, error.why, _ROOM_AGAIN_S))
+        except BadRequest as error:
+            return self._answer(request, recognised, _Turned(error.status, error.why))
+        except NightcrewError as error:
+            self._context.log.say_seldom(error)
+            return self._answer(request, recognised, _Turned(503, f"the gateway cannot work now: {error.what}", BUSY_AGAIN_S))
+        except ConnectionError:
+            raise
+        except Exception as error:  # noqa: BLE001 - one broken request must not end the others; it is said, not hidden
+            self._context.log.say(f"a request failed: {type(error).__name__}: {error} at {_place(error)}", Level.ERROR)
+            return self._answer(request, recognised, _Turned(500, "the gateway failed on this request"))
+
+    @contextlib.contextmanager
+    def _cut_when_stopped(self) -> Iterator[None]:
+        """Have the request that is served here cut when a person stops everything."""
+        task = asyncio.current_task()
+        if task is None:
+            yield
+            return
+        self._context.under_way.add(task)
+        try:
+            yield
+        finally:
+            self._context.under_way.discard(task)
+
+    def _check(self, request: web.BaseRequest) -> None:
+        over_unix = request.headers.get("Host") == "localhost" and _is_unix(request)
+        denied = self._guard.check(request.method, request.headers, over_unix=over_unix)
+        if denied is not None:
+            self._context.log.refused(f"{denied.status} {request.method}: {denied.why}")
+            raise _Denied(denied.status, denied.why)
+
+    async def _serve(self, request: web.BaseRequest, recognised: Recognised, headers: Mapping[str, str]) -> web.StreamResponse:
+        context = self._context
+        arrived_at = context.clock.monotonic()
+        if context.stopping:
+            raise _Turned(503, "the gateway is being restarted; try again", BUSY_AGAIN_S)
+        if context.stopped:
+            raise _Turned(503, "everything is stopped (nightcrew stop-all); nightcrew thaw lets it go on", _STOPPED_AGAIN_S)
+        caller = await self._caller(request, recognised, headers)
+        with Body(self._bodies, caller.agent.name) as held:
+            body = await held.read(request)
+            if recognised.endpoint in OF_BATCHES:
+                return await self._batch(request, recognised, headers, caller.agent, body)
+            asked = wire.read(recognised, headers, body)
+            chosen = self._way(asked, caller)
+            await self._prime(caller.agent)
+            lane, ticket = lane_of(asked, chosen), next(self._tickets)
+            capped = self._is_capped(caller.agent)
+            bound = bound_of(asked, len(body), capped=capped)
+            call = ProxiedRequest(
+                request, recognised, asked, caller.agent, body, chosen, lane, ticket, arrived_at, key_of(body), bound, capped
+            )
+            return await (forward_free if asked.free else forward)(context, call)
+
+    async def _batch(
+        self, request: web.BaseRequest, recognised: Recognised, headers: Mapping[str, str], agent: Agent, body: bytes
+    ) -> web.StreamResponse:
+        asked = wire.read_batch(body) if (request.method, recognised.endpoint) == ("POST", Endpoint.BATCHES) else None
+        chosen = self._way(Asked(Api.ANTHROPIC, recognised.endpoint, asked.model if asked else ""), Caller(agent, own_login=False))
+        await self._prime(agent)
+        return await self._batches.serve(BatchCall(request, recognised, headers, agent, body, asked, chosen, self._is_capped(agent)))
+
+    def _is_capped(self, agent: Agent) -> bool:
+        return agent.strict or self._context.settings.policy.cost_per_night is not None
+
+    async def _caller(self, request: web.BaseRequest, recognised: Recognised, headers: Mapping[str, str]) -> Caller:
+        caller = await identify(self._roster, headers, recognised.token)
+        if isinstance(caller, Stranger):
+            status = 403 if caller.ended else 401  # Claude Code tries a 401 eleven times in three minutes, and gives up at once on 403
+            self._context.log.refused(f"{status} {request.method} {recognised.endpoint}: {caller.why}")
+            raise _Turned(status, f"this request is no running attempt's: {caller.why}")
+        return caller
+
+    def _way(self, asked: Asked, caller: Caller) -> Way:
+        """Raises when nobody can serve it: it would wait in vain."""
+        context = self._context
+        usable = context.usable(own_login=caller.own_login)
+        if not asked.model:  # a list of models
+            names = tuple(one.name for one in context.settings.upstreams if one.api is asked.api and one.name in usable)
+            chosen = Way(names)
+        else:
+            chosen = way(context.settings, asked.api, asked.model, usable, caller.agent)
+        if chosen.upstreams:
+            return chosen
+        every = [one.name for one in context.settings.upstreams]
+        if not asked.model or not way(context.settings, asked.api, asked.model, every, caller.agent).upstreams:
+            raise _Turned(404, f"no upstream in the settings serves {asked.model or 'this'} over the {asked.api} API")
+        raise _Turned(503, "the upstream of this model cannot be used: there is no key for it; nightcrew doctor says more")
+
+    async def _prime(self, agent: Agent) -> None:
+        """Before a task's first request the queue is told what it, and its night, took before this gateway started: caps hold over
+        restarts."""
+        if agent.night is not None and agent.night.run not in self._context.admission.traffic.crew.nights:
+            await self.prime_nights()
+        if not agent.capped or agent.name in self._primed:
+            return
+        spent = await asyncio.to_thread(self._context.account.spent, agent.name)
+        if agent.name not in self._primed:  # another request of it may have been quicker
+            self._primed.add(agent.name)
+            self._context.admission.traffic.crew.spent(agent.name, *spent)
+
+    async def prime_nights(self) -> None:
+        """Tell the queue what each night that has not ended spent before. Raises LedgerError."""
+        for night, tasks in await self._roster.nights():
+            if night.run not in self._context.admission.traffic.crew.nights:
+                spent = await asyncio.to_thread(self._context.account.at_most, tasks)
+                self._context.admission.traffic.crew.night_of(night, spent)
+
+    def _answer(self, request: web.BaseRequest, recognised: Recognised | None, turned: _Turned) -> web.Response:
+        if request.writer.output_size:
+            request.protocol.force_close()  # an answer has begun: nothing can be said any more but that it is broken
+        headers, body = wire.error(_api(recognised), turned.status, turned.why, turned.retry_after_s)
+        response = web.Response(status=turned.status, headers=headers, body=body)
+        unread = request.can_read_body and not request.content.at_eof()
+        return _last(response) if unread or isinstance(turned, _Denied) else response
+
+
+def _is_unix(request: web.BaseRequest) -> bool:
+    return isinstance(request.transport and request.transport.get_extra_info("sockname"), str | bytes)
+
+
+def _last(response: web.Response) -> web.Response:
+    """The last one on its connection: what may follow is the rest of a body, or no HTTP at all."""
+    response.force_close()
+    return response
+
+
+def _api(recognised: Recognised | None) -> Api | None:
+    return recognised.api if recognised is not None else None
+
+
+def _place(error: BaseException) -> str:
+    """Where in our code it happened."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return f"{trace.tb_frame.f_code.co_filename.rpartition('/')[2]}:{trace.tb_lineno}" if trace is not None else "?"

@@ -1,0 +1,123 @@
+"""Names of runs and tasks, identities of processes, and blocks of ports."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import re
+import unicodedata
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+# Names
+# -----
+# Run ids and slugs that nightcrew makes, and the name that a person may have meant. User text never becomes a tmux, git or file
+# name.
+
+
+RUN_ALPHABET = "23456789abcdefghjkmnpqrstvwxyz"
+"""No 0/o, 1/l/i, u: a run id is read aloud and typed."""
+
+MAX_SLUG = 26
+"""`<run:9>_<slug>_<epoch:<=10>` then stays within tmux names of 48 characters."""
+
+
+def run_id(month: int, day: int, draw: int) -> str:
+    """`MMDD-xxxx`: sorts by day within a year, and 30^4 values a day. `draw` is any non-negative random integer."""
+    letters = []
+    for _ in range(4):
+        draw, index = divmod(draw, len(RUN_ALPHABET))
+        letters.append(RUN_ALPHABET[index])
+    return f"{month:02d}{day:02d}-{''.join(letters)}"
+
+
+def slug(text: str, taken: Collection[str]) -> str:
+    """A name of `[a-z0-9_-]`, 1 to MAX_SLUG characters, that starts with a letter or digit and is not in `taken`.
+
+    `a.b`, `a:b` and `A b` all want `a-b`; the first gets it and the others `a-b-2`, `a-b-3`.
+    """
+    plain = unicodedata.normalize("NFKD", text[:200]).encode("ascii", "ignore").decode().lower()
+    stem = re.sub(r"[^a-z0-9_]+", "-", plain).strip("-_")[:MAX_SLUG].rstrip("-_") or "task"
+    return stem if stem not in taken else _numbered(stem, taken)
+
+
+def _numbered(stem: str, taken: Collection[str]) -> str:
+    """A free `stem-N`. By doubling and halving: counting up took minutes for a plan of thousands of ids with one long beginning."""
+
+    def name(count: int) -> str:
+        suffix = f"-{count}"
+        return stem[: MAX_SLUG - len(suffix)].rstrip("-_") + suffix
+
+    last_taken, free = 1, 2
+    while name(free) in taken:
+        last_taken, free = free, 2 * free
+    while free - last_taken > 1:
+        middle = (last_taken + free) // 2
+        last_taken, free = (middle, free) if name(middle) in taken else (last_taken, middle)
+    return name(free)
+
+
+def nearest(word: str, known: Collection[str]) -> str:
+    """`did you mean X?`, or the known names as far as a person would read them."""
+    close = difflib.get_close_matches(word, known, n=1)
+    if close:
+        return f"did you mean {close[0]}?"
+    return f"known: {', '.join(sorted(known)[:20])}{', ...' if len(known) > 20 else ''}"
+
+
+# Identity
+# --------
+# What tells a process from every other one, and an attempt's processes from all others.
+
+
+TAG_VARIABLE = "NIGHTCREW_TAG"
+"""Environment variable that every process of an attempt inherits; its value is `tag(home, task, epoch)`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """One process, for ever: a pid alone is reused, a pid with its kernel start ticks and boot is not."""
+
+    pid: int
+    ticks: int
+    """Field 22 of /proc/PID/stat: clock ticks after boot."""
+    boot_id: str
+
+
+def mark(tag_text: str) -> int:
+    """A number in 2^40..2^62 for RLIMIT_LOCKS, which Linux keeps and inherits but has not enforced since 2.4.
+
+    It is inherited across fork, exec, setsid and `env -i`, so it finds the daemons that shed the environment tag.
+    """
+    span = 2**62 - 2**40
+    return 2**40 + int.from_bytes(hashlib.sha256(tag_text.encode()).digest()[:8], "big") % span
+
+
+# Ports
+# -----
+# A block of ports for each agent, so that two agents that start the same server do not meet.
+#
+# The blocks lie below what systems hand out by themselves (from 32768 on Linux, 49152 on macOS) and above what common servers ask
+# for.
+
+
+FIRST = 20_000
+SIZE = 10
+"""Ports of one block: a web server, its debugger, a database, a cache, and some to spare."""
+BLOCKS = 1000
+
+
+def block(taken: Collection[int], is_free: Callable[[int], bool]) -> int | None:
+    """First port of the lowest block that is not in `taken`, by first ports, and whose ports are all free; None when there is none."""
+    starts = (FIRST + SIZE * number for number in range(BLOCKS))
+    return next((start for start in starts if start not in taken and all(map(is_free, range(start, start + SIZE)))), None)
+
+
+def variables(first: int | None) -> dict[str, str]:
+    """What tells an agent of its block; nothing when it has none."""
+    return {"NIGHTCREW_PORT": str(first), "NIGHTCREW_PORTS": shown(first)} if first is not None else {}
+
+
+def shown(first: int) -> str:
+    """A block in words, `20010-20019`."""
+    return f"{first}-{first + SIZE - 1}"

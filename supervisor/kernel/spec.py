@@ -1,0 +1,420 @@
+"""What to run: runs and tasks as a plan describes them, checked and free of file syntax."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any, Final
+
+from supervisor.features.retention.rules import Keep
+from supervisor.kernel.admission import Limits
+from supervisor.kernel.capacity import Growth
+from supervisor.kernel.errors import Refused
+from supervisor.kernel.night import NightDefaults, NightOrder, Window
+from supervisor.kernel.path_globs import Kind
+from supervisor.kernel.states import TaskClass
+
+# Notes
+# -----
+# What the settings say of what agents know together and how they keep out of each other's way: `[memory]` of config.toml.
+
+
+class Trust(StrEnum):
+    """Whose notes others read at once."""
+
+    AGENTS = "agents"
+    """Those of every agent whose task has not failed before."""
+    NONE = "none"
+    """No agent's: each waits for a person."""
+
+
+class LeaseRule(StrEnum):
+    """What becomes of a change of a file that another agent has a lease on."""
+
+    WARN = "warn"
+    STRICT = "strict"
+    """It is denied, where the agent's command line asks before it writes."""
+    OFF = "off"
+    """Nobody is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryTerms:
+    """How a crew uses its memory."""
+
+    brief: int = 8 * 2**10
+    """Bytes of what a task is told of the memory when it starts, at most; 0: nothing."""
+    trust: Trust = Trust.AGENTS
+    approval: frozenset[Kind] = frozenset((Kind.CORE, Kind.PROCEDURAL))
+    """Kinds of which an agent's note waits for a person, whoever is trusted."""
+    leases: LeaseRule = LeaseRule.WARN
+    tools: bool = False
+    """Command lines that take tools get those of the memory; each request of theirs then carries the tools' descriptions."""
+    meaning: bool = False
+    """Notes are also found by what they mean, where the extra for that is installed: see decision 0046."""
+    semantic_max: int = 256 * 2**10
+    """Bytes that notes of facts may take together; pruning archives those that were read longest ago."""
+    episodic_s: float = 30 * 86400.0
+    """How long the records of a day stay as they are; then pruning makes a summary of them."""
+    unread_s: float = 60 * 86400.0
+    """A note that was neither read nor changed for so long is pruned."""
+    tell_conflicts: bool = False
+    """Agents are told, beside their next prompt or tool, that their work conflicts with another result or with the person's branch."""
+
+
+# Spec
+# ----
+# What to run: tasks and runs as a plan file describes them, checked and free of file syntax. They are stored in the ledger as JSON.
+
+
+ABSOLUTE_FROM = 1e9
+"""Moments from here on are seconds since 1970 (2001 and later); smaller ones are counted from the submission. 31 years fit below."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSpec:
+    """One task of a plan. Fields are named as the plan's keys are."""
+
+    name: str
+    """The plan's `id`: unique within the plan, used by `after` and on the command line."""
+    title: str
+    """Any text; shown verbatim (control characters escaped), never executed and never a name."""
+    kind: str
+    argv: tuple[str, ...]
+    params: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables of the agent."""
+    prompt: str | None = None
+    after: tuple[str, ...] = ()
+    """Names of tasks of the same plan that must have ended first, and full ids (with a `/`) of tasks that were handed over before."""
+    after_any: tuple[str, ...] = ()
+    """Those of `after` of which one is enough."""
+    after_on: str = "done"
+    """`done`: they must be done, or this one is skipped. `finished`: however they ended, it runs."""
+    after_memory: tuple[str, ...] = ()
+    """Paths in the project's memory at which a note must be first."""
+    together: str = ""
+    """Tasks of a plan with the same text begin at the same moment, once all of them are up."""
+    priority: int = 50
+    preempt: bool = False
+    """It may take the slot of a less important attempt, which is paused meanwhile."""
+    task_class: TaskClass = TaskClass.NORMAL
+    timeout_s: float = 0.0
+    retries: int = 0
+    submitter: str = ""
+    """Whose fair share of the starts it counts for; empty: its project's."""
+    not_after: float = 0.0
+    """When it does not start any more: seconds since 1970, or, below ABSOLUTE_FROM, after its submission; 0: it always may."""
+    deadline: float = 0.0
+    """When it should be done, as `not_after`; 0: no such time."""
+    cores: tuple[int, ...] | int = 0
+    """CPU numbers to pin to, or how many to be given; 0 leaves it to the settings."""
+    weight: float = 1.0
+    """Its share of the model limits beside the others' weights."""
+    tpm_max: int = 0
+    """Tokens per minute that it takes at most over time; 0 is no cap."""
+    cost_max: float = 0.0
+    """US dollars that its model calls may cost, over all attempts; 0 is no cap."""
+    tokens_max: int = 0
+    """Tokens that its model calls may take, over all attempts, without what is read from a cache; 0 is no cap."""
+    snapshot: str = ""
+    """Name of the snapshot that its environment is made from; empty: a worktree and no more."""
+    snapshot_id: str = ""
+    """Id of the one of that name that was looked at when the task was handed over; another may be the newest when it starts."""
+    environment: str = ""
+    """Name under which what it leaves can be opened again, by `nightcrew fork --reopen`; empty: it has none."""
+    sandbox: int | None = None
+    """Isolation tier, 0 to 2, that it must have; None: the best that works here."""
+    network: bool | tuple[str, ...] = True
+    """False: not even the gateway is reached. Names of hosts, or `*.name` for all below one: those and the gateway. Both need tier 2."""
+    gpus: bool | tuple[int, ...] = True
+    """The graphics processors that it sees, by their index: all of them, none, or these."""
+    memory_max: int = 0
+    """Bytes that it may hold, all its processes together where the host can count them so; 0 is no limit."""
+    disk_max: int = 0
+    """Bytes that its worktree, its logs and its temporary files may take on the disk; 0 is no limit."""
+    processes_max: int = 0
+    """Processes and threads that it may have at once; 0 is no limit."""
+    cpu_max: float = 0.0
+    """Seconds of processor time that it may use, all its processes together; 0 is no limit."""
+    model: str = ""
+    """What its agent calls the model that it is to use; empty: the agent's own choice. This and the next three are for kinds of agent that
+    take a prompt: their `argv` is empty, and the command is made when the attempt begins."""
+    steps_max: int = 0
+    """Turns that its agent may take; 0 is no limit of ours."""
+    allow: tuple[str, ...] | None = None
+    """Tools that its agent uses without asking, named as it names them; None: what its kind says."""
+    interactive: bool = False
+    """A person sits at it: it owns the pane."""
+    gate: tuple[str, ...] = ()
+    """A command that says whether what the agent left is good enough; empty: its own end is."""
+    gate_timeout_s: float = 0.0
+    """Above 0 where there is one."""
+    on_loss: str = ""
+    """`restart`: an attempt that is run again because the last one was lost begins anew; else it goes on with the conversation where its
+    kind can."""
+    continue_from: str = ""
+    """The task whose conversation it continues: a name of the same plan, or a full id."""
+    continue_how: str = "fork"
+    """As `core.conversations.How`."""
+    same_path: bool = False
+    """In a sandbox its worktree is seen at the path at which every such task of its repository sees its own."""
+    size: str = ""
+    """How much work it is, as its plan says: `small`, `medium`, `large`, or nothing. Routes and assignments choose by it."""
+    tags: tuple[str, ...] = ()
+    """Words by which assignments choose."""
+    assumed: tuple[str, ...] = ()
+    """Those of `timeout_s`, `steps_max` and `cost_max` that are its kind's and that nobody said."""
+    assigned: str = ""
+    """What an `[[assign]]` gave it, and which one, for people; empty: none did."""
+    paths: tuple[str, ...] = ()
+    """Patterns of the files that it writes, as `core.leases` has them: it does not run beside a task that has what overlaps."""
+    children_max: int = 0
+    """Tasks that its agent may add, all below it counted together, over all its attempts; 0: it may add none."""
+    depth_max: int = 0
+    """How many levels of tasks may stand below it: 1, and its children can add none themselves."""
+    parent: str = ""
+    """Id of the task whose agent added this one; empty: a person did."""
+    parent_epoch: int = 0
+    """The attempt of `parent` that did."""
+    candidate_of: str = ""
+    """The name of the group whose candidate it is, see `core.candidates`; empty: it is none."""
+    candidates: tuple[str, ...] = ()
+    """Of a group, and of a task that judges one: the names of its candidates, which stand in `after` as well."""
+    decide: str = ""
+    """Of a group: who chooses one of `candidates`, `person` or `gate`. It never runs itself."""
+    judge_round: int = 0
+    """Of a task that judges `candidates`: whether it is the first or the second to do so. Its prompt is the rubric."""
+
+    @property
+    def longest_s(self) -> float:
+        """How long an attempt may live, its gate included; 0: as long as it likes."""
+        return self.timeout_s + self.gate_timeout_s if self.timeout_s else 0.0
+
+    @property
+    def urgent_s(self) -> float:
+        """How long it takes at most, as its plan says: 0 when it does not."""
+        return 0.0 if "timeout_s" in self.assumed else self.longest_s
+
+    @property
+    def gate_words(self) -> str:
+        """The gate as a person would type it."""
+        return self.gate[2] if self.gate[:2] == ("/bin/sh", "-c") else shlex.join(self.gate)
+
+    @property
+    def alone(self) -> TaskSpec:
+        """The same as no candidate of a group and no judge of one."""
+        return replace(self, candidate_of="", candidates=(), judge_round=0)
+
+    def submitted_at(self, wall: float) -> TaskSpec:
+        """The same with every moment as seconds since 1970, of a task that is submitted at `wall`."""
+        moments = {name: getattr(self, name) for name in ("not_after", "deadline")}
+        counted = {name: wall + at for name, at in moments.items() if 0 < at < ABSOLUTE_FROM}
+        return replace(self, **counted) if counted else self
+
+    def to_json(self) -> str:
+        """The form stored in the ledger."""
+        return json.dumps({name: getattr(self, name) for name in _NAMES})
+
+    def to_shape(self) -> dict[str, Any]:
+        """What differs from the defaults, for a reader of this very version: `from_shape` there makes the same of it."""
+        return {name: value for name, default in _DEFAULTS.items() if (value := getattr(self, name)) != default}
+
+    @classmethod
+    def from_json(cls, text: str) -> TaskSpec:
+        """Read what `to_json` wrote, also by an older version: unknown keys are dropped, missing ones take the default."""
+        return cls.from_shape(json.loads(text))
+
+    @classmethod
+    def from_shape(cls, shape: dict[str, Any]) -> TaskSpec:
+        """Read what `to_shape` gave, or an older version's `to_json`, once it has been through JSON. Takes `shape` over."""
+        for name in shape.keys() - _FIELDS.keys():
+            del shape[name]
+        for name in _LISTED:
+            if type(value := shape.get(name)) is list:
+                shape[name] = tuple(value)
+        shape["task_class"] = TaskClass(shape.get("task_class", "normal"))
+        return cls(**shape)
+
+
+_FIELDS = TaskSpec.__dataclass_fields__
+_NAMES = sorted(_FIELDS)
+_DEFAULTS: dict[str, Any] = {name: {} if name == "params" else made.default for name, made in _FIELDS.items()}
+_LISTED = (
+    "argv", "gate", "after", "after_any", "after_memory", "cores", "network", "gpus", "allow", "tags", "assumed", "paths", "candidates",
+)  # fmt: skip
+"""Fields that JSON holds as lists. One plan has up to 20,000 tasks: what is done for each field of each of them takes a second."""
+
+
+def already_open(environment: str, task: str, state: str) -> Refused:
+    """What to tell somebody who opens `environment` while `task` is `state` in it: it is open only once at a time."""
+    return Refused("cannot open", on=environment, why=f"{task} is {state} in it", kept="it as it was", hint=f"nightcrew attach {task}")
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpec:
+    """One plan, ready to submit."""
+
+    title: str
+    tasks: tuple[TaskSpec, ...]
+    base: str = "HEAD"
+    """Revision that every worktree of the run starts from; resolved to one commit when the run is submitted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A run together with everything the daemon must know of where it was typed."""
+
+    key: str
+    """Idempotency key: the same key twice is one run."""
+    project: str
+    root: str
+    common_dir: str
+    base_oid: str
+    spec: RunSpec
+    env: Mapping[str, str]
+    """The allow-listed environment of the shell that submitted it: its PATH, HOME and language are the agents'."""
+    night: NightOrder | None = None
+    """The terms within which it stays; None: an ordinary run."""
+    reviewed: str = ""
+    """The task whose result a person asks its first task to go on with."""
+    comments: Sequence[int] = ()
+    """Numbers of the comments to that result which its prompt holds: they are sent with this run, or there is none."""
+    pull: int = 0
+    """The pull request (its row in the ledger) that its first task goes on with; 0: none."""
+    remarks: Sequence[str] = ()
+    """Keys of what came back from there and is in its prompt: given with this run, or there is none."""
+    token: str = ""
+    """Id of the access token with which a program hands it over; empty: a person does, or a task."""
+    digest: str = ""
+    """Of that program's request: the same key with another one is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The user's settings, each with its default. `config.toml` keys have these names."""
+
+    slots: int = 8
+    """Attempts alive at once: the most where the user set it, else what the crew begins with."""
+    grows: bool = True
+    """The user did not set `slots`: there may be more once what agents need is known."""
+    growth: Growth = field(default_factory=Growth)
+    """When the crew grows and shrinks within what the machine and the limits carry."""
+    admission: Limits = field(default_factory=Limits)
+    log_format: str = "text"
+    """As `core.log_lines.LogFormat`."""
+    grace_s: float = 5.0
+    """Between TERM and KILL."""
+    nice: int = 5
+    """Niceness of normal agents; see `processor_share`."""
+    log_max: int = 64 * 2**20
+    """Bytes kept of each output stream of an attempt."""
+    memory_max: int = 0
+    """Address space of each process of an agent, bytes; 0 is no limit."""
+    file_max: int = 20 * 2**30
+    """Largest file an agent may write, bytes; 0 is no limit."""
+    open_files: int = 0
+    """Open files of each process of an agent; 0 leaves the system's limit."""
+    memory_warn: float = 0.8
+    """Share of its `memory_max` from which an attempt is named; 0: never."""
+    memory_restart: float = 0.95
+    """Share from which an agent is stopped and goes on in a new attempt; 0: never."""
+    disk_free_min: int = 512 * 2**20
+    """Below this much free space under the state directory nothing new starts."""
+    ageing_s: float = 3600.0
+    """A task that has waited this long for a start gets one of four, whatever its class and priority."""
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """A submitter's share of the starts of its class, beside the others'; 1 for one that is not listed."""
+    preempt_within_s: float = 30.0
+    """An agent that makes room for another is paused at the latest after this, with its requests under way."""
+    park_after_s: float = 600.0
+    """An agent that made room for another and has stood still for so long is ended, and goes on with its conversation later; 0: none."""
+    batch_window: Window | None = None
+    """When batch tasks start; None: always."""
+    batch_when_idle: bool = False
+    """Batch tasks start also outside their window, or only, while no other task runs or waits."""
+    night: NightDefaults = field(default_factory=NightDefaults)
+    """What a night is that does not say it."""
+    cores_reserve: int | None = None
+    """Cores kept from agents; None means one from 4 cores on and none below."""
+    lanes: int = 0
+    """Sets into which the agents' cores are cut; 0: as `per_lane` says, else one."""
+    per_lane: int = 0
+    """Agents that fill a lane; 0: no number does."""
+    agent_kind: str = "claude"
+    """Kind of agent that `nightcrew start` starts when it is not told which."""
+    lead_model: str = ""
+    """Model that writes the prose of an analysis; empty: nobody does."""
+    sandbox: int | None = None
+    """Isolation tier of tasks that ask for none; None: the best that works, and none for those that a person sits at."""
+    shared_caches: bool = True
+    """Agents in a sandbox share caches with each other, and some with the person. False: each attempt begins with empty ones of its own."""
+    keep: Keep = field(default_factory=Keep)
+    """What of the past goes, and when."""
+    memory: MemoryTerms = field(default_factory=MemoryTerms)
+    """How agents use what they know together."""
+    pass_env: tuple[str, ...] = ()
+    """Names of further variables of the submitting shell that agents may see."""
+
+
+# Size
+# ----
+# How much work a task is, when its plan says `size = "auto"`, and what a task of each size gets: pure, by stated rules.
+
+
+NAMES: Final = ("small", "medium", "large")
+WORDS: Final = (80, 400)
+"""A prompt of at most so many words is small, of at most so many medium."""
+FILES: Final = (200, 5000)
+"""The same for the files that the repository has at the commit the task starts from."""
+BYTES: Final = (2 * 2**20, 100 * 2**20)
+"""And for how much they hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """What is measured of a repository: its files at one commit."""
+
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """`[size.NAME]`: what a task of one size gets that does not say so itself. 0 and empty: nothing."""
+
+    cores: int = 0
+    memory_max: int = 0
+    models: Mapping[str, str] = field(default_factory=dict)
+    """By kind of agent."""
+
+
+def auto(prompt: str | None, repository: Repository | None) -> tuple[str, str]:
+    """The size of a task, and by what, for people. The prompt and the repository each say how large they are (the larger of files and
+    bytes); the task is what lies in the middle, and the larger one of two that are neighbours. Where only one is known it decides; with
+    nothing known a task is medium."""
+    measured = [*_of_prompt(prompt), *_of_repository(repository)]
+    if not measured:
+        return "medium", "nothing to measure it by"
+    levels = [level for level, _ in measured]
+    return NAMES[(sum(levels) + len(levels) - 1) // len(levels)], " and ".join(words for _, words in measured)
+
+
+def _of_prompt(prompt: str | None) -> list[tuple[int, str]]:
+    if prompt is None:
+        return []
+    words = len(prompt.split())
+    return [(_level(words, WORDS), f"a prompt of {words} words")]
+
+
+def _of_repository(repository: Repository | None) -> list[tuple[int, str]]:
+    if repository is None:
+        return []
+    level = max(_level(repository.files, FILES), _level(repository.bytes, BYTES))
+    return [(level, f"{repository.files} file{'s' if repository.files != 1 else ''} of {repository.bytes / 2**20:.1f} MiB")]
+
+
+def _level(value: int, bounds: tuple[int, int]) -> int:
+    return sum(value > bound for bound in bounds)

@@ -1,0 +1,85 @@
+"""Compares what living agents in their own interface took with what the gateway saw: every EVERY_S, and before a person sends a text."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from agents.kinds import of_task
+from agents.protocols import Recorded
+from supervisor.host.clock import Clock
+from supervisor.kernel.errors import NightcrewError
+from supervisor.server.attempts.jobs import Doors, Jobs
+from supervisor.server.attempts.sessions import Session, has
+from supervisor.store.conversations import Held
+from supervisor.store.rows import AttemptRow, LaunchRow
+
+Key = tuple[str, int]
+EVERY_S = 15.0
+
+
+@dataclass(slots=True)
+class _Followed:
+    """What is known of a living agent."""
+
+    row: AttemptRow
+    launch: LaunchRow
+    session: Session
+
+
+@dataclass(slots=True)
+class SessionDesk:
+    """The sessions of one supervisor's living agents. It belongs to the loop's thread."""
+
+    doors: Doors
+    jobs: Jobs
+    clock: Clock
+    _known: dict[Key, _Followed | None] = field(default_factory=dict)
+    _round: asyncio.Task[None] | None = None
+    _began: float = -EVERY_S
+
+    def step(self, live: Iterable[Key]) -> None:
+        """Compare these attempts, the ones that run now, unless the round before is under way or was a moment ago."""
+        now = self.clock.monotonic()
+        if now - self._began < EVERY_S or self._is_looking:
+            return
+        self._began = now
+        self._known = {key: self._known[key] if key in self._known else self._new(key) for key in live}
+        self._look([one for one in self._known.values() if one is not None])
+
+    async def fresh(self, keys: Iterable[Key]) -> None:
+        """Compare these living attempts at once: a person is about to have them work."""
+        while self._round is not None and self._is_looking:
+            await asyncio.wait([self._round])
+        found = [self._known.setdefault(key, self._new(key)) for key in keys]
+        self._look([one for one in found if one is not None])
+        if self._round is not None:
+            await asyncio.wait([self._round])
+
+    @property
+    def _is_looking(self) -> bool:
+        return self._round is not None and not self._round.done()
+
+    def _new(self, key: Key) -> _Followed | None:
+        row, launch = self.doors.ledger.attempt(*key), self.doors.ledger.launch_row(key[0])
+        kind = of_task(launch.spec.kind)
+        if row is None or not has(kind, interactive=launch.spec.interactive):
+            return None
+        return _Followed(row, launch, Session(kind.protocol, Recorded(row.created)))
+
+    def _look(self, followed: list[_Followed]) -> None:
+        if followed:
+            held = [self.doors.ledger.conversations.of(one.row.task, one.row.epoch) for one in followed]
+            self._round = asyncio.get_running_loop().create_task(self._compared(list(zip(followed, held, strict=True))))
+
+    async def _compared(self, followed: list[tuple[_Followed, Held | None]]) -> None:
+        try:
+            for said in await self.jobs.within(self.jobs.stoppers, self._compare, followed):
+                self.jobs.say(said)
+        except NightcrewError as error:  # the next look, or the end, counts it
+            self.jobs.say(f"the tokens of a session could not be counted yet: {error.line()}")
+
+    def _compare(self, followed: list[tuple[_Followed, Held | None]]) -> list[str]:
+        said = [(one.row.task, self.doors.ending.count_session(one.row, one.launch, held, one.session)) for one, held in followed]
+        return [f"{task}: {why}" for task, why in said if why]

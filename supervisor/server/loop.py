@@ -1,0 +1,665 @@
+"""The supervisor's loop: observe, decide, act, wait."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import os
+import re
+import sys
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import assert_never
+
+from supervisor.features.best_of import service as best_of_service
+from supervisor.features.night import service as night_service
+from supervisor.features.night.service import KeepingAwake, SettingAside
+from supervisor.features.quotas.service import QuotaDesk
+from supervisor.gateway.keys import Log
+from supervisor.host import files, processes, untrusted_fs
+from supervisor.host.clock import Clock, busy_s, moment
+from supervisor.host.failpoint import failpoint
+from supervisor.host.paths import Home
+from supervisor.kernel.admission import Jumped, Outage, Slept, between
+from supervisor.kernel.audit import Level, Said
+from supervisor.kernel.crew import Crew, Order
+from supervisor.kernel.decide import decide
+from supervisor.kernel.decision import (
+    Begin,
+    Choose,
+    Collect,
+    Command,
+    Compare,
+    Finish,
+    LookForNote,
+    MarkRunning,
+    MoveNight,
+    Pause,
+    Resume,
+    Revive,
+    SetState,
+    Start,
+    Stop,
+)
+from supervisor.kernel.errors import DiskFull, LedgerError, NightcrewError, NotRunning, Refused
+from supervisor.kernel.events import AdmissionChanged, Event, Secured, Started, Submitted
+from supervisor.kernel.night import NightState
+from supervisor.kernel.retry import JITTER
+from supervisor.kernel.schedule import held_tasks, wakes_at
+from supervisor.kernel.spec import Settings, Submission, TaskSpec
+from supervisor.kernel.states import FINAL, AttemptState, End
+from supervisor.kernel.task import Attempt
+from supervisor.server.admission import Admission, AdmissionHistory, Emergency, why_held
+from supervisor.server.attempts.isolation import LoginDesk
+from supervisor.server.attempts.jobs import AttemptJobs, Doors, Jobs, Key, leave
+from supervisor.server.attempts.limits import Measuring, Watching
+from supervisor.server.attempts.observe import AgentEvidence, AgentStreams, LookedAt, Seen
+from supervisor.server.attempts.pausing import Pausing, Terms
+from supervisor.server.attempts.publishing import Publishing
+from supervisor.server.attempts.sending import Sending
+from supervisor.server.attempts.session_desk import SessionDesk
+from supervisor.server.capacity import CapacityWatch
+from supervisor.server.gateway_report import GatewayReport
+from supervisor.server.wakeups import was_set
+from supervisor.store.ledger import Ledger, Settle
+from supervisor.store.rows import AttemptRow
+
+# Alerts
+# ------
+# What a person should see of the supervisor, in its terminal, in `ping` and in the live view; and in a log for programs where one
+# is asked for.
+
+
+_FREE = re.compile(r"\d+ bytes free")
+KEPT = 20
+
+
+class Alerts:
+    """The newest ones, the last said at the end."""
+
+    def __init__(self) -> None:
+        self.newest: list[str] = []
+        self.log: Log | None = None
+        """Of JSON, as which what is no terminal gets them, too."""
+
+    def say(self, said: Said) -> None:
+        """Once while it stays the same but for how much is free on a full disk."""
+        text = str(said)
+        if _FREE.sub("", text) in [_FREE.sub("", before) for before in self.newest[-3:]]:
+            return
+        self.newest.append(text)
+        del self.newest[:-KEPT]
+        with contextlib.suppress(OSError):  # the terminal may be gone; the alert is kept
+            self._print(said)
+        if self.log is not None:
+            self.log.say(said, Level.WARNING)
+
+    def _print(self, said: Said) -> None:
+        if self.log is None or sys.stderr.isatty():
+            print(f"nightcrew: {said}", file=sys.stderr, flush=True)
+        elif not self.log.is_at(2):
+            print(self.log.shown(said, Level.WARNING), file=sys.stderr, flush=True)
+
+
+# Outages
+# -------
+# Tells people that an outage began, and that it is over: once each, and in the history.
+
+
+class Outages:
+    """What was told last."""
+
+    def __init__(self, ledger: Ledger, alert: Callable[[str], None]) -> None:
+        self._ledger = ledger
+        self._alert = alert
+        self._told = False
+
+    def step(self, outage: Outage | None) -> None:
+        """Tell what is new, given the outage that goes on."""
+        if (outage is not None) is self._told:
+            return
+        self._told = outage is not None
+        self._alert(outage.words() if outage is not None else "the outage is over, and tasks start again")
+        event, data = ("outage", {"why": outage.why}) if outage is not None else ("outage over", {})
+        with contextlib.suppress(DiskFull, LedgerError):  # the alert says it too
+            self._ledger.journal(None, None, event, data)
+
+
+# Timekeeping
+# -----------
+# Notices that the machine slept, that its wall clock was set and that it was restarted: each is said once, and is in the history.
+
+
+_BOOT_MAX = 100
+_KEPT = 100
+
+
+class Timekeeping:
+    """Of one supervisor. Belongs to the loop's thread."""
+
+    def __init__(self, ledger: Ledger, clock: Clock, alert: Callable[[str], None]) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._alert = alert
+        self._before = moment(clock)
+        self._slept: list[Slept] = []
+
+    def step(self) -> None:
+        """Look at the clocks."""
+        before, self._before = self._before, moment(self._clock)
+        for found in between(before, self._before):
+            match found:
+                case Slept(seconds, begin, end):
+                    self._slept = [*self._slept[-_KEPT:], found]
+                    self._say(f"the machine slept for {words(seconds)}", "machine slept", seconds=seconds, **{"from": begin, "to": end})
+                case Jumped(seconds):
+                    way = "forward" if seconds > 0 else "back"
+                    self._say(f"the machine's clock was set {way} by {words(abs(seconds))}", "clock jumped", seconds=seconds)
+                case _:
+                    assert_never(found)
+
+    def slept_since(self, wall: float) -> float:
+        """Seconds that the machine slept after a moment of the wall clock, as far as this supervisor saw it: nobody was idle or silent in
+        them. 0 for a moment that is not known (0)."""
+        return sum(one.seconds for one in self._slept if one.end > wall) if wall else 0.0
+
+    def note_boot(self, home: Home) -> None:
+        """Say that the machine was restarted since a supervisor ran here last. What was running is then found lost by recovery."""
+        now, before = processes.boot_id(), (untrusted_fs.read_plain(home.boot, _BOOT_MAX) or b"").decode("utf-8", "replace").strip()
+        if now == before:
+            return
+        if before and now:
+            self._say("the machine was restarted; what was running is run again", "machine rebooted", from_boot=before, to_boot=now)
+        with contextlib.suppress(NightcrewError):  # a full disk: it is said once more next time
+            files.atomic_write(home.boot, f"{now}\n".encode())
+
+    def _say(self, text: str, event: str, **data: object) -> None:
+        self._alert(text)
+        with contextlib.suppress(DiskFull, LedgerError):  # the alert says it too
+            self._ledger.journal(None, None, event, data)
+
+
+def words(seconds: float) -> str:
+    """A length of time for people: `45 s`, `12 min`, `7 h 30 min`."""
+    minutes = round(seconds / 60)
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
+
+
+# Incidents
+# ---------
+# What a person is not there for, looked after at each step: outages, sleeps and restarts of the machine, a wall clock that was set,
+# and in a night what asks for a person and what keeps the machine awake.
+
+
+class Incidents:
+    """Of one supervisor. Belongs to the loop's thread."""
+
+    def __init__(self, doors: Doors, clock: Clock, settings: Settings, tell: Callable[[Event], None], alert: Callable[[str], None]) -> None:
+        self.timekeeping = Timekeeping(doors.ledger, clock, alert)
+        self.setting_aside = SettingAside(doors.ledger, clock, tell, settings.night.ask_max)
+        self._awake = KeepingAwake(doors.home, clock, alert, wanted=settings.night.inhibit_sleep)
+        self._outages = Outages(doors.ledger, alert)
+        self._home = doors.home
+
+    def begin(self) -> None:
+        """Before anything is recovered."""
+        self.timekeeping.note_boot(self._home)
+
+    def step(self, crew: Crew) -> None:
+        """After each step of the loop."""
+        self.timekeeping.step()
+        self._outages.step(crew.health.outage)
+        self.setting_aside.step(crew)
+        self._awake.step(crew)
+
+    def end(self) -> None:
+        """The supervisor leaves."""
+        self._awake.release()
+
+
+# Submissions
+# -----------
+# Submissions that arrive at one moment are one commit: the disk is waited for once, and each is on it before it is answered.
+
+
+_TURNS = 8
+"""Of the event loop: what has arrived at the socket by now is a request after so many."""
+Made = tuple[str, bool]
+"""As `Ledger.submit` returns it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    submission: Submission
+    run: str
+    settle: Settle | None
+    made: asyncio.Future[Made]
+
+
+class Submissions:
+    """One supervisor's. It belongs to one event loop."""
+
+    def __init__(self, ledger: Ledger, clock: Clock, offer: Callable[[Iterable[Event]], None]) -> None:
+        """`offer` gets the events of each new run as soon as it is committed, also when its client has left meanwhile."""
+        self._ledger, self._clock, self._offer = ledger, clock, offer
+        self._waiting: list[_Waiting] = []
+        self._committing: asyncio.Task[None] | None = None
+
+    @property
+    def tasks(self) -> int:
+        """That wait for their commit."""
+        return sum(len(one.submission.spec.tasks) for one in self._waiting)
+
+    def has(self, run: str) -> bool:
+        """Whether a run of this id waits for its commit."""
+        return any(one.run == run for one in self._waiting)
+
+    async def commit(self, submission: Submission, run: str, settle: Settle | None = None) -> Made:
+        """Commit as `Ledger.submit` does, together with all others that wait now. `settle` has the last word, see `Ledger.submit_all`."""
+        loop = asyncio.get_running_loop()
+        one = _Waiting(submission, run, settle, loop.create_future())
+        self._waiting.append(one)
+        if self._committing is None or self._committing.done():
+            self._committing = loop.create_task(self._commit())
+        return await one.made
+
+    async def _commit(self) -> None:
+        while self._waiting:
+            for _ in range(_TURNS):
+                await asyncio.sleep(0)
+            batch, self._waiting = self._waiting, []
+            for one, made in zip(batch, self._made(batch), strict=True):
+                if not isinstance(made, NightcrewError) and made[1]:
+                    failpoint("submit.committed")
+                    self._taken(made[0], one.submission.spec.tasks if one.settle is None else ())
+                if one.made.done():  # the client left
+                    continue
+                if isinstance(made, NightcrewError):
+                    one.made.set_exception(made)
+                else:
+                    one.made.set_result(made)
+
+    def _taken(self, run: str, known: tuple[TaskSpec, ...]) -> None:
+        """Offer the tasks of a committed run, after those of earlier runs that they come after: the loop forgets tasks that have ended."""
+        now = self._clock.monotonic()
+        tasks = self._ledger.tasks_of_run(run, now, known)
+        needed = sorted({need for task in tasks for need in task.after} - {task.id for task in tasks})
+        before = [self._ledger.task(need, now) for need in needed]
+        self._offer([*night_service.began(self._ledger, run), Submitted((*before, *tasks))])
+
+    def _made(self, batch: list[_Waiting]) -> list[Made | NightcrewError]:
+        try:
+            settle = {one.run: one.settle for one in batch if one.settle is not None}
+            return self._ledger.submit_all([(one.submission, one.run) for one in batch], settle)
+        except LedgerError as error:
+            if len(batch) == 1:
+                return [error]
+            return [made for one in batch for made in self._made([one])]  # one of them cannot be written: the others can
+        except NightcrewError as error:  # a full disk, for all of them
+            return [error] * len(batch)
+
+
+# Loop
+# ----
+# The loop: observe, decide, act, wait. Everything it knows can be read again from the ledger and the machine, so it may die at any
+# moment; everything it does to the outside is done by jobs in threads, so a hung tmux or git never stops it.
+#
+# Rules: 1. A decision is committed before it is acted upon; a failed commit leaves the crew as it was and the events are offered
+# again. 2. One job a time for one attempt. While an attempt has a job, observation leaves it alone: the job knows better. 3. A look
+# that failed is no evidence. Only a look that succeeded and saw nothing says that nothing is there.
+
+
+TICK_S = 1.0
+"""How often the truth is looked at when no hint came. A dead agent is seen at the latest after this."""
+SETTLE_S = 0.02
+"""Hints that come together are looked at together: 200 agents that end at once cost a few looks, not 200."""
+GATHER_S = 0.005
+"""A slot that became free is given on after this long, without waiting for a step: what ends meanwhile is one commit with it."""
+EAGER_S = 0.5
+"""After a hint, look again for this long: a runner hints just before it exits, so the first look may still see it alive. Each wait is as
+long as all the time since the hint, so an end is seen after at most twice the time that it took, and few looks see nothing new."""
+DRAIN_S = 30.0
+TICKS = 256
+
+
+class Loop:
+    """One supervisor's main loop. Build it with `wiring.build`, run it with `run`."""
+
+    def __init__(self, doors: Doors, settings: Settings, quotas: QuotaDesk, clock: Clock) -> None:
+        alerts = Alerts()
+        self.alerts, self.alert, self.said = alerts.newest, alerts.say, alerts
+        self.ledger, self._home = doors.ledger, doors.home
+        self.observer, self.ending, self.snapshots = doors.observer, doors.ending, doors.snapshots
+        self.submissions = Submissions(doors.ledger, clock, self.events)
+        self.quotas, self.settings, self.clock = quotas, settings, clock
+        self.crew = Crew(slots=settings.slots, order=Order(settings.weights, settings.ageing_s, settings.admission, JITTER))
+        self.stopping = False
+        self.ready = False
+        """Recovery is over: every attempt of the ledger is adopted, or has the job that it needs."""
+        self.ticks: deque[float] = deque(maxlen=TICKS)
+        """Seconds of processor time that the newest steps took of this thread, with what jobs did on it meanwhile."""
+        self.after_step: Callable[[], None] = lambda: None
+        self.on_hangup: Callable[[], bool] = lambda: False
+        self.no_gateway: Callable[[], str] = lambda: ""
+        """Why agents could reach no model now, or nothing. Whoever says it has told a person already."""
+        self.of_gateway: Callable[[], GatewayReport | None] = lambda: None
+        """What the gateway said last; None where none is needed."""
+        self.read_settings: Callable[[], list[str]] = list
+        """Read the settings file as it is now; return a sentence for each process that must be restarted to take it up."""
+        self.look_for_note: Callable[[str], None] = lambda _: None
+        """Offer `NoteAppeared` once a note is there."""
+        self.told_here: Callable[..., dict[str, object]] = lambda **_: {"number": 0, "line": ""}
+        self.asked = asyncio.Event()
+        """An agent has just said that it needs a person."""
+        self.try_receivers: Callable[[], Awaitable[dict[str, str]]]
+        self._pending: list[Event] = []
+        self._wake = asyncio.Event()
+        self._rested_from = 0.0
+        self._hinted_at = -EAGER_S
+        self._drain_s = DRAIN_S
+        self._giving = False
+        self.jobs = Jobs(doors, clock, self._told, self.alert)
+        self._under_way = AttemptJobs(self.alert, lambda: self.stopping, self.jobs.waiting, self.wake)
+        self.settled = self._under_way.settled
+        self.admission = Admission(doors.observer, self.jobs, settings, clock, self.alert)
+        self.emergency = Emergency(doors, self.alert)
+        self._why_no_gateway = lambda: self.no_gateway()  # which is set later
+        self.write_report = functools.partial(night_service.write, where=doors.home, alert=self.alert)
+        self.admission.quiet_sources += [self.emergency.why, self._why_no_gateway]
+        self.admission.codes |= {self.emergency.why: "stopped", self._why_no_gateway: "gateway"}
+        self.admission_history = AdmissionHistory(doors.ledger, self.admission)
+        self.capacity = CapacityWatch(doors.ledger.needs, settings, clock)
+        self.pausing = Pausing(doors, self.jobs, clock, self.emergency, Terms(settings, self._told, lambda: self.stopping))
+        self.incidents = Incidents(doors, clock, settings, lambda event: self.events([event]), self.alert)
+        self.jobs.denied = lambda *denied: self.incidents.setting_aside.denied(self.crew, *denied)
+        self.measuring = Measuring(doors, self.jobs, clock, settings, lambda event: self.events([event]))
+        self.watching = Watching(doors, self.jobs, clock, lambda event: self.events([event]), self.measuring.cpu_s)
+        self.publishing = Publishing(doors, self.jobs, clock)
+        self.logins = LoginDesk(doors, self.jobs, clock)
+        self.sessions = SessionDesk(doors, self.jobs, clock)
+        self.evidence = AgentEvidence(doors.home, clock, self.asked.set)
+        self.looked_at: dict[Key, LookedAt] = {}
+        """The newest look at each agent that rests or asks, for `needs`."""
+        self.jobs.tools = self.evidence.called
+        self.streams = AgentStreams(doors, self.jobs, clock, self.evidence)
+        self.sending = Sending(doors, self.jobs, clock, self.evidence, self.streams)
+
+    # The loop ------------------------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Recover, then step until told to stop; then let the jobs under way finish. Agents go on without us."""
+        await self._recover()
+        self.ready = True
+        while not self.stopping:
+            began = busy_s()
+            await self._step()
+            self.ticks.append(busy_s() - began)
+            self._rested_from = self.clock.monotonic()
+            await self._wait()
+        await self._drain()
+
+    async def _step(self) -> None:
+        self._pending += [*self.admission.step(self.crew), *self.capacity.step(self.crew)]
+        if self._pending:
+            self._offer()
+        await self._observe()
+        self._offer()
+        self.admission_history.step(self.crew)
+        if not self.crew.stopped:
+            self.sending.step(self.crew)
+            self.pausing.step(self.crew)
+        self.incidents.step(self.crew)
+        if held_tasks(self.crew):
+            self.alert(why_held(self.crew.held_back))
+        self.after_step()
+
+    async def _wait(self) -> None:
+        timeout = TICK_S
+        if (soonest := wakes_at(self.crew)) is not None:
+            timeout = min(timeout, max(SETTLE_S, soonest - self.clock.monotonic()))
+        if (since := self.clock.monotonic() - self._hinted_at) < EAGER_S:
+            timeout = min(timeout, max(2 * SETTLE_S, since))
+        if await was_set(self._wake, timeout):
+            await asyncio.sleep(max(0.0, self._rested_from + SETTLE_S - self.clock.monotonic()))
+        self._wake.clear()
+
+    def wake(self) -> None:
+        """Step soon: a job ended, or a person asked."""
+        self._wake.set()
+
+    def hint(self) -> None:
+        """Something happened to an attempt. What the hint says is not read: looking is the only truth."""
+        self._hinted_at = self.clock.monotonic()
+        self.wake()
+
+    def stop(self, *, now: bool = False) -> None:
+        """Leave after this step; `now` does not wait for jobs under way. For signal handlers and `down`."""
+        self.stopping = True
+        self._drain_s = 0.0 if now else DRAIN_S
+        self.wake()
+
+    def hangup(self) -> None:
+        """The terminal is gone. When the tmux server took it along, `on_hangup` finds another place to talk to and work goes on."""
+        if not self.on_hangup():
+            self.stop()
+
+    async def _drain(self) -> None:
+        """Give the launches and finishes under way their time, then leave; what is cut off is found by recovery."""
+        self._pending.append(AdmissionChanged(False))
+        self.incidents.end()
+        deadline = self.clock.monotonic() + self._drain_s
+        while self._under_way and (left := deadline - self.clock.monotonic()) > 0:
+            await self._under_way.one_ended(left)
+            await asyncio.sleep(0)
+            self._offer()
+        if self._under_way:
+            # Their threads would go on acting after the lock is given back. Dying with them is safe, it is what recovery is for.
+            self.alert(f"left {len(self._under_way)} jobs under way; the next supervisor finds them")
+            os._exit(0)
+
+    # Decide ----------------------------------------------------------------------------------------------------------------------------
+
+    def feed(self, *events: Event) -> list[Command]:
+        """Decide on these events, commit, act. Raises what the commit raises, and then nothing has changed."""
+        events = (*self.emergency.news(self.crew), *events)
+        change, commands = decide(self.crew, events, self.clock.monotonic(), self.clock.wall())
+        self.ledger.commit(commands)
+        self.crew.apply(change)
+        for command in commands:
+            self._act(command)
+        return commands
+
+    def ask(self, *events: Event) -> list[Command]:
+        """As `feed`, for what a person asks: together with all that is pending, which may be what makes the task known.
+
+        Raises NotRunning before recovery is over: until then no task is known, and a request about one would be lost.
+        """
+        if not self.ready:
+            raise NotRunning("the supervisor is still recovering", kept="everything", hint="try again")
+        pending, self._pending = self._pending, []  # what acting offers comes with the next step
+        try:
+            return self.feed(*pending, *events)
+        except Exception:  # of any kind: nothing has changed
+            self._pending[:0] = pending
+            raise
+
+    def _offer(self) -> None:
+        """Feed what was observed; keep it for the next step when the disk or the ledger refuses."""
+        events, self._pending = self._pending, []
+        try:
+            self.feed(*events)
+        except (DiskFull, LedgerError, Refused) as error:
+            # Once each: what was observed is observed again in every tick until the commit succeeds.
+            self._pending = list(dict.fromkeys([*events, *self._pending]))
+            self.alert(error)
+
+    def _told(self, event: Event) -> None:
+        """Take what a job tells. A step can take as long as tmux needs to answer: no free slot waits for that."""
+        self._pending.append(event)
+        if isinstance(event, Secured) and not self._giving:
+            self._giving = True
+            asyncio.get_running_loop().call_later(GATHER_S, self._give_slots)
+
+    def _give_slots(self) -> None:
+        self._giving = False
+        if self._pending and self.ready and not self.stopping:
+            self._pending += [*self.admission.step(self.crew), *self.capacity.step(self.crew)]
+            self._offer()
+
+    # Act -------------------------------------------------------------------------------------------------------------------------------
+
+    def _act(self, command: Command) -> None:
+        match command:
+            case Start(task, epoch, _):
+                failpoint("launch.committed")
+                self._under_way.start((task, epoch), self.jobs.launch, self.jobs.give_up)
+            case Begin(task, epoch):
+                failpoint("begin.committed")
+                self._under_way.start((task, epoch), self.jobs.begin, self.jobs.give_up)
+            case Stop(task, epoch, why):
+                failpoint("stop.committed")
+                # Of one that was ending already as the stop was asked its own end goes on.
+                if (living := self._attempt(task)) is not None and living.state is AttemptState.STOPPING:
+                    self._under_way.start((task, epoch), functools.partial(self.jobs.stop, why=why), self.jobs.give_up)
+            case Pause(task, epoch, _, _):
+                failpoint("pause.committed")
+                # One whose command waits for others to begin is paused as it begins.
+                if (living := self._attempt(task)) is None or not living.held:
+                    self._under_way.start((task, epoch), self.pausing.pause, leave)
+            case Resume(task, epoch):
+                failpoint("resume.committed")
+                self._under_way.start((task, epoch), self.pausing.resume, leave)
+            case Collect(task, epoch, end, cause):
+                failpoint("finish.collect-committed")
+                self._collect((task, epoch), end, cause)
+            case Finish(task, epoch):
+                failpoint("finish.committed")
+                self.capacity.ended((task, epoch))
+                self._under_way.start((task, epoch), self.jobs.release, None)
+            case MoveNight(run, NightState.ENDED):
+                self.write_report(run)
+            case LookForNote(note):
+                self.look_for_note(note)
+            case Compare(group):
+                self.events(best_of_service.by_itself(self.ledger, group))
+            case Choose():
+                failpoint("choice.committed")
+            case MarkRunning() | SetState() | Revive() | MoveNight():
+                pass
+            case _:
+                assert_never(command)
+
+    def _collect(self, key: Key, end: End, cause: str) -> None:
+        collect = functools.partial(self.jobs.collect, end=end, cause=cause)
+        self._under_way.start(key, collect, functools.partial(self.jobs.not_secured, end=end, cause=cause))
+
+    def _attempt(self, task: str) -> Attempt | None:
+        found = self.crew.tasks.get(task)
+        return None if found is None else found.attempt
+
+    # Observe ---------------------------------------------------------------------------------------------------------------------------
+
+    async def _observe(self) -> None:
+        watched = [
+            (task.id, task.attempt.epoch)
+            for task in self.crew.living.values()
+            if task.attempt is not None
+            and task.attempt.state in (AttemptState.LAUNCHING, AttemptState.RUNNING)
+            and (task.id, task.attempt.epoch) not in self._under_way
+        ]
+        if not watched and not self.jobs.doubtful:
+            return
+        try:
+            seen = await self.jobs.within(self.jobs.stoppers, self.observer.look, watched)
+        except NightcrewError as error:
+            self.alert(error)
+            self.jobs.doubtful = True
+            return
+        self.jobs.doubtful = False
+        live = [key for key, what in seen.items() if what is Seen.LIVE]
+        self.measuring.step(live)
+        self.watching.step(live)
+        self.streams.step(live)
+        self.publishing.step(live)
+        self.logins.step(live)
+        self.sessions.step(live)
+        for key, what in seen.items():
+            self._interpret(key, what)
+
+    def _interpret(self, key: Key, what: Seen) -> None:
+        task = self.crew.tasks.get(key[0])
+        if key in self._under_way or task is None or task.attempt is None or task.attempt.epoch != key[1]:
+            return
+        match what:
+            case Seen.STARTING:
+                pass
+            case Seen.LIVE | Seen.WORKED if task.attempt.state is AttemptState.LAUNCHING:
+                self._pending.append(Started(*key))
+            case Seen.LIVE:
+                pass
+            case Seen.WORKED:
+                self._under_way.start(key, self.jobs.secure_for_gate, self.jobs.begin_gate)
+            case Seen.ENDED | Seen.GONE:
+                self._under_way.start(key, functools.partial(self.jobs.gone, swept=what is Seen.ENDED), self.jobs.give_up)
+            case _:
+                assert_never(what)
+
+    # Recover ---------------------------------------------------------------------------------------------------------------------------
+
+    async def _recover(self) -> None:
+        """Read the ledger and give every attempt that has no end, or whose session may be left, the job that it needs next."""
+        self.incidents.begin()
+        rows = self.ledger.unreleased()
+        while True:
+            try:
+                seen = await self.jobs.within(self.jobs.stoppers, self.observer.recover, rows)
+                await self.jobs.within(self.jobs.stoppers, self.ending.close_strays, list(seen))
+                break
+            except NightcrewError as error:
+                # Without a look nothing may be called lost; tmux gets another chance.
+                self.alert(error)
+                if self.stopping:
+                    return
+                await asyncio.sleep(TICK_S)
+        for row in rows:
+            self._resume((row.task, row.epoch), row, seen[row.task, row.epoch])
+        # First of all, so that whatever the jobs above observe meets a known task; the first step looks at the disk before it starts any.
+        for run in night_service.unreported(self.ledger, self._home, self.clock.wall()):
+            self.write_report(run)
+        self._pending[:0] = [*night_service.began(self.ledger), Submitted(self.ledger.unfinished(self.clock.monotonic()))]
+
+    def _resume(self, key: Key, row: AttemptRow, what: Seen | None) -> None:
+        match row.state:
+            case AttemptState.ENDED:
+                self._under_way.start(key, self.jobs.release, None)
+            case AttemptState.COLLECTING:
+                self._collect(key, End(row.judged or End.LOST), row.end_cause)
+            case AttemptState.STOPPING:
+                self._under_way.start(key, functools.partial(self.jobs.stop, why=row.stop_why), self.jobs.give_up)
+            case AttemptState.LAUNCHING if what is None:
+                self._under_way.start(key, self.jobs.launch, self.jobs.give_up)
+            case _ if what in (None, Seen.ENDED, Seen.GONE):
+                self._under_way.start(key, functools.partial(self.jobs.gone, swept=what is Seen.ENDED), self.jobs.give_up)
+            case _ if row.server_pid is None:
+                self._under_way.start(key, self.jobs.adopt, leave)
+        if what in (Seen.LIVE, Seen.WORKED) and (job := self.pausing.job_of(row)):
+            self._under_way.start(key, job, leave)
+
+    def queued(self) -> int:
+        """Return how many unfinished tasks there are, with those that are being committed and those that the next step takes in."""
+        pending = (event.tasks for event in self._pending if isinstance(event, Submitted))
+        coming = {task.id for tasks in pending for task in tasks if task.state not in FINAL} - self.crew.tasks.keys()
+        return self.crew.counts.total() + len(coming) + self.submissions.tasks
+
+    def later(self, event: Event) -> None:
+        """Take an event with the next decision, which is not made sooner for it."""
+        self._pending.append(event)
+
+    def events(self, events: Iterable[Event]) -> None:
+        """Offer events at the next step."""
+        self._pending.extend(events)
+        self.wake()

@@ -1,0 +1,297 @@
+"""The only place that builds the supervisor's objects."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import os
+import signal
+import socket
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from agents.tmux import Tmux
+from memory.service.desk import MemoryDesk
+from nightcrew.plugins.otel import service
+from supervisor.client import start
+from supervisor.config import user
+from supervisor.features.audit import service as audit_service
+from supervisor.features.audit.service import Anchoring
+from supervisor.features.clean import service as clean_service
+from supervisor.features.conflicts import service as conflicts_service
+from supervisor.features.conflicts.service import ConflictWatch
+from supervisor.features.landing.service import TrainDesk
+from supervisor.features.map.service import MapDesk
+from supervisor.features.notify import notify_environment
+from supervisor.features.notify import service as notify_service
+from supervisor.features.quotas.service import QuotaDesk
+from supervisor.features.retention import service as retention_service
+from supervisor.features.retention.service import Keeper, Keeping
+from supervisor.features.snapshots.service import SnapshotDesk
+from supervisor.gateway.keys import Form, Log, Redactor
+from supervisor.host import cores, files, limits, scratch, secrets, unix_sockets
+from supervisor.host.clock import Clock, SystemClock
+from supervisor.host.paths import FAR, FAR_PREFIX, Home
+from supervisor.kernel import audit
+from supervisor.kernel.audit import LogFormat, Said
+from supervisor.kernel.errors import ConfigError
+from supervisor.server import crew_figures, requests
+from supervisor.server.attempts.agent_access import AgentAccess
+from supervisor.server.attempts.collect import Ending, EndingDoors
+from supervisor.server.attempts.environments import Environments
+from supervisor.server.attempts.isolation import Isolation
+from supervisor.server.attempts.jobs import Doors
+from supervisor.server.attempts.launch import Launching, Warmth
+from supervisor.server.attempts.limits import LimitDesk
+from supervisor.server.attempts.observe import Observer
+from supervisor.server.attempts.zygotes import Zygotes
+from supervisor.server.gateway import Gateway, GatewayKeeper, Models
+from supervisor.server.lock import DaemonLock
+from supervisor.server.loop import Loop
+from supervisor.server.sockets import AgentsSocket, Server
+from supervisor.store import sqlite
+from supervisor.store.ledger import Ledger
+from worktrees.git import Git
+from worktrees.private_repository import RefGuard
+from worktrees.repository import tracked
+
+DYING_S = 0.5
+
+
+def serve(home: Home, settings_file: Path, after_step: Callable[[Loop], None] = lambda _: None) -> None:
+    """Be the supervisor until told to stop by `down` or a signal. Blocks.
+
+    Raises Refused when another supervisor runs, LedgerError when the ledger cannot be used, ConfigError, ToolMissing; in each case
+    nothing was started and nothing was changed.
+    """
+    os.umask(0o077)
+    files.private_dir(home.root)
+    files.private_dir(home.run_dir)
+    files.private_dir(home.agents_socket.parent)
+    start.rotate_log(home)
+    models = Models(home, settings_file)
+    settings = user.settings(models.at_start, len(cores.usable()))
+    lock = DaemonLock(home.lock)
+    clock = SystemClock()
+    unix_sockets.sweep(FAR, FAR_PREFIX, clock.wall())
+    try:
+        with contextlib.ExitStack() as stack:
+            ledger = stack.enter_context(contextlib.closing(Ledger(home.ledger, clock.wall)))
+            tmux = stack.enter_context(contextlib.closing(Tmux(home.tmux_socket)))
+            tmux.ensure_server()
+            files.private_dir(home.locks)
+            for folder in (home.worktrees, home.root / "runs"):  # what lies there comes and goes
+                scratch.spread(files.private_dir(folder))
+            access = AgentAccess(home, secrets.own(home.secret), models)
+            git, ref_guard = Git(home.root / "git", held=(lock.handle,)), RefGuard(clock.monotonic)
+            git.moving = ref_guard.moving
+            zygotes = Zygotes(home, clock)
+            snapshots = stack.enter_context(contextlib.closing(SnapshotDesk(home, ledger, git, clock, zygotes)))
+            isolation = Isolation(home, settings.sandbox, shared_caches=settings.shared_caches)
+            bounds = LimitDesk(home, settings)
+            observer, made = Observer(home, tmux), Environments(git)
+            launching = Launching(access, settings, made, observer, tmux, Warmth(snapshots, zygotes, isolation, bounds, ref_guard))
+            ending = Ending(access, settings, EndingDoors(observer, made, tmux, bounds, ref_guard), clock)
+            desk = QuotaDesk(home.quotas, models.now().quotas, clock)
+            loop = Loop(Doors(ledger, observer, made, launching, ending, snapshots, bounds, home, tmux), settings, desk, clock)
+            loop.said.log = _json_log(home, clock, settings.log_format)
+            snapshots.say = zygotes.say = bounds.say = git.say = loop.alert
+            snapshots.without_keys = access.without_keys
+            snapshots.recover()
+            for shortfall in (*limits.shortfalls(limits.probe()), *isolation.shortfalls(), *filter(None, [desk.trouble])):
+                loop.alert(shortfall)
+            loop.after_step = lambda: after_step(loop)
+            loop.on_hangup = lambda: _outlive_terminal(tmux, home)
+            asyncio.run(_serve(loop, access, tmux, git))
+    finally:
+        lock.close()
+
+
+def _json_log(home: Home, clock: Clock, wanted: str) -> Log | None:
+    """The log for programs, where it is asked for. Processes that we start are told by the variable. Raises ConfigError."""
+    form = os.environ.get(audit.VARIABLE) or wanted
+    if form not in set(LogFormat):
+        raise ConfigError("bad value", on=audit.VARIABLE, why=f"{form!r} is neither text nor json")
+    os.environ[audit.VARIABLE] = form
+    if form == LogFormat.TEXT:
+        return None
+    log = Log(home.log, Redactor(), clock, form=Form(LogFormat.JSON, "nightcrew.supervisor"))
+    log.say(f"the supervisor begins, pid {os.getpid()}")
+    return log
+
+
+async def _serve(loop: Loop, access: AgentAccess, tmux: Tmux, git: Git) -> None:
+    _drain_on_signals(loop)
+    home, events = access.home, asyncio.get_running_loop()
+
+    def alert(said: Said) -> None:
+        events.call_soon_threadsafe(loop.alert, said)
+
+    access.models.alert, maps, memory = alert, MapDesk(loop, home, requests.handle_submit, git), MemoryDesk(loop, home)
+    trains = TrainDesk(loop, home, git, functools.partial(requests.hand_over, loop), functools.partial(clean_service.handle, loop))
+    loop.jobs.told_before, memory.search.tracked = memory.search.before, functools.partial(_tracked, home, git)
+    loop.incidents.setting_aside.who_asks = functools.partial(_who_asks, loop)
+    loop.incidents.setting_aside.attended = functools.partial(_is_attended, loop)
+    spans = user.load_telemetry(access.models.file)
+    handed = notify_environment.seen(home, spans.variables)
+    with contextlib.closing(loop.quotas):
+        async with (
+            service.exported(home, access.models.file, spans, handed, service.Doors(loop.clock, alert)),
+            _hints(loop, home.hint_socket),
+            _tmux_socket(loop, tmux, home),
+            maps.kept(),
+            memory.kept(),
+            trains.kept(),
+            Server(loop, home, maps, memory, trains),
+            AgentsSocket(loop, home, access.secret, maps, memory),
+            audit_service.kept(proof := Anchoring(home, access.secret, loop.clock), loop.alert),
+            retention_service.kept(_keeping(loop, home, proof)) as loop.jobs.keeping,
+            conflicts_service.kept(ConflictWatch(loop, home, git, memory.mail.tell)),
+            _gateway(loop, access, memory),
+            notify_service.told(loop, home, access.models.file, tmux),
+        ):
+            await loop.run()
+
+
+def _keeping(loop: Loop, home: Home, proof: Anchoring) -> Keeping:
+    events = asyncio.get_running_loop()
+
+    async def write(event: str, data: Mapping[str, object]) -> None:
+        loop.ledger.journal(None, None, event, data)
+
+    def note(event: str, data: Mapping[str, object]) -> None:
+        asyncio.run_coroutine_threadsafe(write(event, data), events).result()
+
+    doors = retention_service.Doors(lambda: proof.proven, note, loop.settings.disk_free_min)
+    return Keeping(Keeper(home, loop.settings.keep, loop.clock, doors), loop.alert)
+
+
+def _tracked(home: Home, git: Git, project: str) -> list[str] | None:
+    """The files of a project's repository; a reader of its own, since this is done in a thread."""
+    with contextlib.closing(sqlite.connect_readonly(home.ledger)) as db:
+        row = db.execute("SELECT common_dir FROM project WHERE id = ?", (project,)).fetchone()
+    return tracked(git, Path(row["common_dir"])) if row is not None else None
+
+
+async def _who_asks(loop: Loop) -> list[Mapping[str, Any]]:
+    return list((await requests.handle_needs(loop, {}))["agents"])
+
+
+async def _is_attended(loop: Loop, key: tuple[str, int]) -> bool:
+    known = await loop.sending.known(key)
+    return known is not None and known.person_s is not None
+
+
+@contextlib.asynccontextmanager
+async def _gateway(loop: Loop, access: AgentAccess, memory: MemoryDesk) -> AsyncIterator[None]:
+    """Keep the gateway running inside while it is wanted; it goes on afterwards."""
+    figures = functools.partial(_figures, loop, memory, os.getpid(), loop.clock.wall())
+
+    def made() -> Gateway:
+        return Gateway(access.models, loop.clock, lambda event: loop.events([event]), loop.alert, figures)
+
+    keeper = GatewayKeeper(access.models, loop.clock, made, lambda: bool(loop.crew.living))
+    loop.no_gateway, loop.of_gateway = keeper.why_not, keeper.word
+    loop.read_settings = functools.partial(_read_settings, access.models)
+    task = asyncio.create_task(keeper.run(loop.alert))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+def _read_settings(models: Models) -> list[str]:
+    models.now(at_once=True)
+    return models.outdated()
+
+
+async def _figures(loop: Loop, memory: MemoryDesk, pid: int, since: float) -> Mapping[str, Any]:
+    return await crew_figures.figures(loop, pid, since, memory.watch.overflows)
+
+
+def _outlive_terminal(tmux: Tmux, home: Home) -> bool:
+    """Whether to go on without the terminal. A terminal that somebody closed asks us to leave; one that died with our own tmux server
+    is just the accident that we are there for, so we go on talking to the log."""
+    # A dying process closes its terminals before its socket: look for a moment before believing that the server lives.
+    deadline = time.monotonic() + DYING_S
+    while tmux.server_pid() is not None:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    start.redirect_to_log(home)
+    return True
+
+
+def _drain_on_signals(loop: Loop) -> None:
+    """The first signal drains, a second one leaves at once: what is under way is found again by recovery."""
+
+    def asked() -> None:
+        if loop.stopping:
+            os._exit(130)
+        loop.stop()
+
+    events = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        events.add_signal_handler(number, asked)
+    events.add_signal_handler(signal.SIGHUP, loop.hangup)
+
+
+@contextlib.asynccontextmanager
+async def _hints(loop: Loop, path: Path) -> AsyncIterator[None]:
+    """Tell the loop of each datagram."""
+    events = asyncio.get_running_loop()
+    receivers: list[socket.socket] = []
+
+    def heard(receiver: socket.socket) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while receiver.recv(256):
+                pass
+        loop.hint()
+
+    def bind() -> None:
+        path.unlink(missing_ok=True)
+        unbind()
+        receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+        receivers.append(receiver)
+        receiver.bind(str(path))
+        events.add_reader(receiver.fileno(), heard, receiver)
+
+    def unbind() -> None:
+        for receiver in receivers:
+            events.remove_reader(receiver.fileno())
+            receiver.close()
+        receivers.clear()
+
+    try:
+        bind()
+        async with _kept(path, bind, loop.alert):
+            yield
+    finally:
+        unbind()
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+@contextlib.asynccontextmanager
+async def _tmux_socket(loop: Loop, tmux: Tmux, home: Home) -> AsyncIterator[None]:
+    """A tmux server whose socket somebody removed makes it again; one that died is the loop's to start."""
+
+    async def reach() -> None:
+        await loop.jobs.within(loop.jobs.stoppers, tmux.reach)
+
+    async with _kept(home.tmux_socket, reach, loop.alert):
+        yield
+
+
+@contextlib.asynccontextmanager
+async def _kept(path: Path, bind: Callable[[], object], say: Callable[[str], None]) -> AsyncIterator[None]:
+    task = asyncio.get_running_loop().create_task(unix_sockets.keep(path, bind, say))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])

@@ -1,0 +1,104 @@
+"""The history of tasks and their branches. Read-only."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from dataclasses import dataclass
+from typing import Any
+
+from supervisor.kernel.states import TaskState
+
+# Journal
+# -------
+# The history as people ask for it: what happened, to whom, and when.
+
+
+def journal_of_task(db: sqlite3.Connection, task: str) -> list[dict[str, Any]]:
+    """The history of one task, oldest first."""
+    return _entries(db, "task = ?", (task,))
+
+
+def after(db: sqlite3.Connection, since: int, at_most: int) -> list[dict[str, Any]]:
+    """The history of everything beyond the entry `since`, oldest first."""
+    return _entries(db, "seq > ?", (since, at_most), "LIMIT ?")
+
+
+def touched(db: sqlite3.Connection, since: int) -> tuple[list[str], int]:
+    """The tasks whose state changed after the entry `since` of the journal, and its newest entry. Every change of a task's state is
+    committed together with an entry."""
+    rows = db.execute("SELECT task, seq FROM journal WHERE seq > ? ORDER BY seq", (since,)).fetchall()
+    return list(dict.fromkeys(str(row["task"]) for row in rows if row["task"])), int(rows[-1]["seq"]) if rows else since
+
+
+def newest_entry(db: sqlite3.Connection) -> int:
+    """The number of the newest entry of the journal; 0 when there is none."""
+    return int(db.execute("SELECT coalesce(max(seq), 0) FROM journal").fetchone()[0])
+
+
+def times_set_aside(db: sqlite3.Connection, task: str) -> int:
+    """How often a task was set aside by now."""
+    return int(db.execute("SELECT count(*) FROM journal WHERE task = ? AND event = 'set aside'", (task,)).fetchone()[0])
+
+
+def _entries(db: sqlite3.Connection, which: str, values: tuple[Any, ...], limit: str = "") -> list[dict[str, Any]]:
+    rows = db.execute(f"SELECT * FROM journal WHERE {which} ORDER BY seq {limit}", values)  # noqa: S608 - literals of ours
+    return [dict(row) | {"data": json.loads(row["data"])} for row in rows]
+
+
+# Branches
+# --------
+# The branches of a project's tasks: which results are at work or wait to be merged. Read-only, as `queries`.
+
+
+MAP_KINDS = ("map-worker", "map-prompt")
+"""Kinds of the workers of maps."""
+_NO_RESULTS = (*MAP_KINDS, "landing-gate")
+LOOKED_AT = 5000
+"""Of all tasks, the newest: among them results are looked for, so that a long history costs nothing."""
+
+
+_CHOSEN_SINCE = 7
+"""The schema; there were no groups of candidates before."""
+_CHOSEN = """AND coalesce(json_extract(t.spec, '$.judge_round'), 0) = 0
+    AND (coalesce(json_extract(t.spec, '$.candidate_of'), '') = '' OR EXISTS
+        (SELECT 1 FROM dependency d JOIN choice c ON c.task = d.task WHERE d.needs = t.id AND c.winner = t.id))"""
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A task with its newest attempt."""
+
+    task: str
+    epoch: int
+    name: str
+    living: bool
+    base: str = ""
+    """The commit at which its work began."""
+
+
+def of_project(db: sqlite3.Connection, project: str, at_most: int) -> tuple[list[Branch], int]:
+    """The branches of tasks that run or are done, newest first, those of living agents before the others; and how many were left out beyond
+    `at_most`. Workers of maps are not among them, whose map merges what they did, nor gates of
+    trains, nor candidates of a group that were not chosen, yet or at all, nor who judges them."""
+    chosen = _CHOSEN if db.execute("PRAGMA user_version").fetchone()[0] >= _CHOSEN_SINCE else ""
+    rows = db.execute(
+        f"""SELECT t.id, t.state, a.epoch, a.branch, a.base_oid FROM task t JOIN attempt a ON a.task = t.id AND a.epoch = t.epoch
+           WHERE t.ord > (SELECT coalesce(max(ord), 0) FROM task) - ? AND t.project = ? AND t.state IN (?, ?) AND a.branch IS NOT NULL
+             AND json_extract(t.spec, '$.kind') NOT IN (SELECT value FROM json_each(?)) {chosen}
+           ORDER BY t.state = ? DESC, t.ord DESC""",  # noqa: S608 - ours
+        (LOOKED_AT, project, TaskState.RUNNING, TaskState.DONE, json.dumps(_NO_RESULTS), TaskState.RUNNING),
+    ).fetchall()
+    found = [
+        Branch(row["id"], row["epoch"], row["branch"], row["state"] == TaskState.RUNNING, row["base_oid"] or "") for row in rows[:at_most]
+    ]
+    return found, max(0, len(rows) - at_most)
+
+
+def at_work(db: sqlite3.Connection, since: int) -> tuple[set[str], int]:
+    """The projects in which a task runs, or began after the line `since` of the journal, and may have ended; and the journal's newest
+    line."""
+    newest = int(db.execute("SELECT coalesce(max(seq), 0) FROM journal").fetchone()[0])
+    began = "SELECT DISTINCT t.project FROM journal j JOIN task t ON t.id = j.task WHERE j.seq > ? AND j.event = 'start'"
+    rows = db.execute(f"SELECT DISTINCT project FROM task WHERE state = 'running' UNION {began}", (since,))  # noqa: S608 - ours
+    return {str(row[0]) for row in rows}, newest

@@ -1,0 +1,412 @@
+"""Open the ledger, and any other SQLite file of ours: durable, checked and migrated."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import sqlite3
+import stat
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any, Protocol
+
+from supervisor.host import files
+from supervisor.kernel.errors import DiskFull, LedgerError
+
+# Store
+# -----
+# Opening the ledger, and any other file of ours that SQLite keeps: durable, checked, migrated; refused when it is not what we
+# wrote.
+#
+# `synchronous=FULL` because an acknowledged task must survive a power cut (a modelled one lost 400 of 400 commits at NORMAL and
+# none at FULL), but for a transaction that says it need not wait. `BEGIN IMMEDIATE` because sixteen claimers then never met
+# "database is locked" (against 283,418 times).
+
+
+SCHEMA = 8
+ARCHIVE_NAME = "archive.db"
+"""Of the file beside the ledger."""
+BUSY_S = 10.0
+CHECK_S = 5.0
+"""Seconds of a check of all pages, which reads 2.4 GB in 3.5 s from memory and in 30 s from a slow disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Book:
+    """One kind of file: what it is called, what must be in it, and what to say when it cannot be used."""
+
+    name: str
+    """As in "the ledger is damaged"."""
+    schema: int
+    tables: frozenset[str]
+    """Those of schema 1: whoever only reads may meet a file that is not migrated yet."""
+    package: str
+    """Its `migrations/<number>.sql` lead to each schema."""
+    untouched: str
+    """What its damage leaves as it was."""
+    goes_on: str
+    """What becomes of things when it is taken away while it is in use."""
+    recover: str
+    """The verb that saves what can be read of a damaged one."""
+    absent: str = "nothing was ever run here"
+    first: str = "nightcrew run PLAN"
+    """What makes the first one."""
+
+
+LEDGER = Book(
+    name="the ledger",
+    schema=SCHEMA,
+    tables=frozenset({"project", "run", "task", "dependency", "attempt", "journal"}),
+    package="supervisor.store",
+    untouched="branches and worktrees are untouched",
+    goes_on="running agents go on; nothing new is accepted",
+    recover="nightcrew down; nightcrew doctor --recover-ledger",
+)
+
+
+class _Connection(sqlite3.Connection):
+    """A connection whose statements fail in our words, see `explained`."""
+
+    path: Path
+    book: Book
+
+    def execute(self, sql: str, parameters: Any = (), /) -> _Cursor:
+        return self.cursor(_Cursor).execute(sql, parameters)
+
+    def executemany(self, sql: str, parameters: Any, /) -> _Cursor:
+        return self.cursor(_Cursor).executemany(sql, parameters)
+
+
+class _Cursor(sqlite3.Cursor):
+    connection: _Connection
+
+    def execute(self, sql: str, parameters: Any = (), /) -> _Cursor:
+        with explained(self.connection.path, self.connection.book):
+            super().execute(sql, parameters)
+        return self
+
+    def executemany(self, sql: str, parameters: Any, /) -> _Cursor:
+        with explained(self.connection.path, self.connection.book):
+            super().executemany(sql, parameters)
+        return self
+
+    # A damaged page shows when its row is fetched.
+
+    def fetchone(self) -> Any:
+        with explained(self.connection.path, self.connection.book):
+            return super().fetchone()
+
+    def fetchall(self) -> list[Any]:
+        with explained(self.connection.path, self.connection.book):
+            return super().fetchall()
+
+    def __next__(self) -> Any:
+        try:
+            return super().__next__()
+        except sqlite3.DatabaseError as error:
+            raise _translate(error, self.connection.path, self.connection.book) from error
+
+
+def connect(path: Path, *, create: bool = True, book: Book = LEDGER, checked: bool = True) -> sqlite3.Connection:
+    """Open the file for writing, creating it only when no file is there, and bring its schema up to date. Not `checked`, its pages are not
+    walked: for whoever opens it again and again, or opens one that grows for ever.
+
+    Raises LedgerError when the file is damaged, empty, newer than this version, or cannot be written; the file is left as it was.
+    """
+    with explained(path, book):
+        if not _present(path, book):
+            if not create:
+                raise LedgerError(f"no {_noun(book)}", on=str(path), hint="nightcrew up -d")
+            make(path, book)
+    # Checked by a connection that only reads: one that can write folds SQLite's log into the file when it closes, damaged or not.
+    with contextlib.closing(connect_readonly(path, book=book)) as reader:
+        version = _check_version(reader, path, book)
+        if checked and (found := _cut(path, reader) or _first_fault(reader)) is not None:
+            raise damaged(path, found, book)
+    return _writer(path, version, book)
+
+
+def _cut(path: Path, reader: sqlite3.Connection) -> str | None:
+    """Whether the file ends inside a page. SQLite reads what is missing as zeros, which a check of the tree takes for text. What a
+    checkpoint was writing as it was cut off is in the log as well."""
+    log = path.with_name(f"{path.name}-wal")
+    page = int(reader.execute("PRAGMA page_size").fetchone()[0])
+    logged = log.exists() and log.stat().st_size > 0
+    return "it ends inside a page" if path.stat().st_size % page and not logged else None
+
+
+def _first_fault(reader: sqlite3.Connection) -> str | None:
+    """What is wrong with the file's pages, as far as CHECK_S seconds go: the pages of a large one that is not in memory take longer than
+    anybody waits for a start. What is damaged beyond shows when it is read."""
+    over = threading.Timer(CHECK_S, reader.interrupt)
+    over.start()
+    try:
+        found = str(sqlite3.Connection.execute(reader, "PRAGMA quick_check(1)").fetchone()[0])
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
+            raise
+        return None
+    finally:
+        over.cancel()
+    return None if found == "ok" else found
+
+
+def _writer(path: Path, version: int, book: Book) -> sqlite3.Connection:
+    with explained(path, book):
+        if not os.access(path, os.W_OK):  # SQLite would open it for reading, and say so at the first commit
+            raise PermissionError(errno.EACCES, "it is read-only")
+        db = _open(path, path, book)
+        try:
+            _prepare(db)
+            _migrate(db, path, version, book)
+        except BaseException:
+            db.close()
+            raise
+    return db
+
+
+def _open(target: Path | str, path: Path, book: Book, *, one_thread: bool = True, busy_s: float = BUSY_S) -> _Connection:
+    db = sqlite3.connect(
+        target, uri=isinstance(target, str), timeout=busy_s, isolation_level=None, factory=_Connection, check_same_thread=one_thread
+    )
+    db.path, db.book = path, book
+    db.row_factory = sqlite3.Row
+    return db
+
+
+def _present(path: Path, book: Book) -> bool:
+    """Whether the file is there. Raises LedgerError for less than a whole one: it must not be taken for none."""
+    if not path.exists():
+        log = path.with_name(f"{path.name}-wal")
+        if log.exists() and log.stat().st_size:
+            raise damaged(path, f"it is gone, while {log.name}, which belongs to it, is not", book)
+        return False
+    if path.stat().st_size == 0:
+        raise damaged(path, "it has zero bytes", book)
+    return True
+
+
+def make(
+    path: Path,
+    book: Book,
+    fill: Callable[[sqlite3.Connection], None] = lambda _: None,
+    before: Callable[[], None] = lambda: None,
+) -> None:
+    """Make the file, in place of what is there: under another name, then moved into place whole, since a kill half-way must not leave one
+    that looks damaged. `fill` writes into it; `before` is done just before the move. Raises what they raise, with nothing moved."""
+    draft = path.with_name(f"{path.name}.new")
+    _remove(draft)
+    draft.touch(mode=stat.S_IRUSR | stat.S_IWUSR)
+    db = _open(draft, path, book)
+    try:
+        try:
+            _prepare(db)
+            _migrate(db, path, 0, book)
+            fill(db)
+        finally:
+            db.close()
+        before()
+    except BaseException:
+        _remove(draft)
+        raise
+    draft.rename(path)
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def _remove(path: Path) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+
+def connect_readonly(path: Path, *, book: Book = LEDGER, one_thread: bool = True, busy_s: float = BUSY_S) -> sqlite3.Connection:
+    """Open the file for looking only: never creates, never migrates. Not `one_thread`, whoever uses it sees to it that one thread does at a
+    time. Raises LedgerError as `connect` does, and after `busy_s` seconds where somebody else holds it."""
+    with explained(path, book):
+        if not _present(path, book):
+            raise LedgerError(f"no {_noun(book)}", on=str(path), why=book.absent, hint=book.first)
+        db = _open(f"{path.absolute().as_uri()}?mode=ro", path, book, one_thread=one_thread, busy_s=busy_s)
+        try:
+            _check_version(db, path, book)
+            _check_tables(db, path, book)
+        except BaseException:
+            db.close()
+            raise
+    return db
+
+
+@contextlib.contextmanager
+def transaction(db: sqlite3.Connection, path: Path, *, book: Book = LEDGER, durable: bool = True) -> Iterator[None]:
+    """All or nothing. At exit it outlives any crash of ours and, when `durable`, a power cut too. Else a cut may undo it, but only together
+    with all that was committed later. Raises DiskFull or LedgerError with nothing changed."""
+    with explained(path, book):
+        try:
+            if not durable:
+                db.execute("PRAGMA synchronous=NORMAL")  # in WAL mode: no wait for the disk, and a cut leaves a prefix of the commits
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                db.execute("COMMIT")
+            except BaseException:
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+                raise
+        finally:
+            if not durable:
+                db.execute("PRAGMA synchronous=FULL")
+
+
+@contextlib.contextmanager
+def explained(path: Path, book: Book = LEDGER) -> Iterator[None]:
+    """Turn what SQLite and the kernel say into our errors."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        raise _translate(error, path, book) from error
+    except UnicodeDecodeError as error:  # SQLite quotes the damaged words
+        raise damaged(path, f"text that is not Unicode: {error.object!r:.80}", book) from None
+    except UnicodeEncodeError as error:
+        raise LedgerError(f"{book.name} refused", on=str(path), why=f"not Unicode text: {error.object!r:.80}") from None
+    except PermissionError as error:
+        raise LedgerError(
+            f"cannot open {book.name}", on=str(path), why=error.strerror or "", hint=f"check the owner of {path.parent}"
+        ) from None
+    except OSError as error:
+        why = error.strerror or str(error)
+        if files.is_no_space(error):
+            raise _full(path, why, book) from None
+        raise LedgerError(f"cannot open {book.name}", on=str(path), why=why) from None
+
+
+def _translate(error: sqlite3.DatabaseError, path: Path, book: Book) -> LedgerError | DiskFull:
+    text = str(error)
+    # "I/O error" is what SQLite says when the index of its log, of 32 KiB, cannot grow.
+    if "disk is full" in text or ("disk I/O error" in text and files.is_full(path.parent)):
+        return _full(path, text, book)
+    if "readonly" in text or "unable to open" in text:
+        why = "the file system is read-only" if files.is_read_only(path.parent) else text
+        return LedgerError(f"cannot open {book.name}", on=str(path), why=why, kept="the file as it was", hint=f"check {path.parent}")
+    if "Could not decode" in text:
+        return damaged(path, text, book)
+    if isinstance(error, sqlite3.OperationalError | sqlite3.IntegrityError | sqlite3.ProgrammingError):
+        return LedgerError(f"{book.name} refused", on=str(path), why=text, kept="everything committed before")
+    return damaged(path, text, book)
+
+
+def _noun(book: Book) -> str:
+    return book.name.removeprefix("the ")
+
+
+def _full(path: Path, why: str, book: Book) -> DiskFull:
+    return files.disk_full(f"cannot write {book.name}", path, why, kept="everything committed before")
+
+
+def damaged(path: Path, why: str, book: Book) -> LedgerError:
+    """What to say of a file that is not as it was written."""
+    return LedgerError(
+        f"{book.name} is damaged",
+        on=str(path),
+        why=why,
+        kept=f"the file as it was; no new one was made; {book.untouched}",
+        hint=book.recover,
+    )
+
+
+def _prepare(db: sqlite3.Connection) -> None:
+    db.execute("PRAGMA auto_vacuum=INCREMENTAL")  # of a new file: it can be made smaller later, some pages at a time
+    db.execute("PRAGMA journal_mode=WAL")
+    db.execute("PRAGMA synchronous=FULL")
+    db.execute("PRAGMA foreign_keys=ON")
+
+
+def _migrate(db: sqlite3.Connection, path: Path, version: int, book: Book) -> None:
+    for number in range(version + 1, book.schema + 1):
+        script = resources.files(book.package).joinpath("migrations", f"{number}.sql").read_text(encoding="utf-8")
+        with transaction(db, path, book=book):
+            for statement in _statements(script):
+                db.execute(statement)
+            db.execute(f"PRAGMA user_version={number}")
+
+
+def _statements(script: str) -> Iterator[str]:
+    """Split a script into statements (`executescript` would commit the transaction)."""
+    held = ""
+    for line in script.splitlines(keepends=True):
+        held += line
+        if sqlite3.complete_statement(held):
+            yield held
+            held = ""
+
+
+def _check_version(db: sqlite3.Connection, path: Path, book: Book) -> int:
+    version = int(db.execute("PRAGMA user_version").fetchone()[0])
+    if version > book.schema:
+        raise newer(path, version, book)
+    if version < 1:
+        raise damaged(path, f"it is not a nightcrew {_noun(book)} (schema {version})", book)
+    return version
+
+
+def newer(path: Path, version: int, book: Book) -> LedgerError:
+    """What to say of a file that a newer program wrote."""
+    return LedgerError(
+        f"{book.name} is newer",
+        on=str(path),
+        why=f"it has schema {version}, this nightcrew knows up to {book.schema}",
+        kept="the file as it was",
+        hint="install the newer nightcrew again",
+    )
+
+
+def _check_tables(db: sqlite3.Connection, path: Path, book: Book) -> None:
+    missing = book.tables - {row["name"] for row in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    if missing:
+        raise damaged(path, f"it has no table {', '.join(sorted(missing))}", book)
+
+
+def file_identity(path: Path) -> tuple[int, int]:
+    """Which file it is, whatever its name."""
+    seen = path.stat()
+    return seen.st_dev, seen.st_ino
+
+
+def check_same_file(path: Path, opened: tuple[int, int], book: Book = LEDGER) -> None:
+    """Raises LedgerError when the file that was opened is no longer the one at `path`: what is written to it would be gone at exit."""
+    with contextlib.suppress(OSError):
+        if file_identity(path) == opened:
+            return
+    raise LedgerError(
+        f"{book.name} was moved or removed while it was in use",
+        on=str(path),
+        kept=book.goes_on,
+        hint=f"put it back at {path}, or nightcrew down",
+    )
+
+
+# Write access
+# ------------
+# What those share who write into the ledger.
+
+
+class Journal(Protocol):
+    """`Ledger._journal`: one line of history, inside the open transaction."""
+
+    def __call__(self, task: str | None, epoch: int | None, event: str, data: Mapping[str, object], /) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class WriteAccess:
+    """What the ledger lends to those who write into it: its connection, its transactions, its clock and its journal."""
+
+    db: sqlite3.Connection
+    writing: Callable[..., AbstractContextManager[None]]
+    wall: Callable[[], float]
+    journal: Journal

@@ -1,0 +1,513 @@
+"""The pages of the crew and of one agent, and what a person does there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from typing import Any
+
+from aiohttp import web
+from pygments.lexer import Lexer
+from pygments.lexers import get_lexer_for_filename
+from pygments.token import Token
+from pygments.util import ClassNotFound
+
+from supervisor.features.review import view as review_view
+from supervisor.features.review.rules import named
+from supervisor.features.review.view import Review
+from supervisor.kernel.diffs import FileDiff, Hunk
+from supervisor.kernel.errors import NightcrewError, UsageError, one_line
+from supervisor.store.queries import TaskView
+from supervisor.views import status
+from supervisor.views.crew import LETTERS
+from supervisor.views.protocols import Acts, Looking, NewTask, Reviewing, Text, Watched
+from supervisor.views.protocols import Page as Shown
+from supervisor.views.web import events
+from supervisor.views.web.events import Feature, Handler, Page, Route, State
+from supervisor.views.web.sessions import Access, Who
+
+# Acting
+# ------
+# What a person does on a page: each act is what the verb of the same name does. A body is checked before anybody is asked.
+
+
+TASKS_MAX = 500
+THREADS = 8
+"""Acts at one time: a text that is typed takes until its agent has taken it."""
+Act = Callable[["Body"], str]
+"""Does it, and says in one sentence what came of it. Runs in a thread."""
+
+
+class Body:
+    """What a page asked, read strictly. Each raises UsageError."""
+
+    def __init__(self, shape: Mapping[str, Any]) -> None:
+        self._shape = shape
+
+    def text(self, name: str) -> str:
+        found = self._shape.get(name)
+        if not isinstance(found, str) or "\0" in found or found.encode("utf-8", "ignore").decode() != found:  # a half character
+            raise UsageError("not a text:", on=name)
+        return found
+
+    def flag(self, name: str) -> bool:
+        found = self._shape.get(name)
+        if not isinstance(found, bool):
+            raise UsageError("neither true nor false:", on=name)
+        return found
+
+    def number(self, name: str) -> int:
+        found = self._shape.get(name)
+        if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found < 2**31:
+            raise UsageError("not a number:", on=name)
+        return found
+
+    def task(self) -> str:
+        return task_id(self.text("task"))
+
+    def tasks(self) -> list[str]:
+        found = self._shape.get("tasks")
+        if not isinstance(found, list) or not 0 < len(found) <= TASKS_MAX or not all(isinstance(one, str) for one in found):
+            raise UsageError("not a list of tasks:", on="tasks")
+        return [task_id(one) for one in found]
+
+
+def task_id(text: str) -> str:
+    """A full id. Raises UsageError for what none can be."""
+    if not text.isprintable() or "/" not in text or len(text) > 200:
+        raise UsageError("not the id of a task", on=text[:50])
+    return text
+
+
+def routes(acts: Acts, acted: Callable[[], None]) -> Sequence[Route]:
+    """One route a verb; `acted` is called after each."""
+    verbs: Mapping[str, Act] = {
+        "send": lambda body: acts.send(body.tasks(), body.text("text")),
+        "answer": lambda body: acts.answer(body.task(), body.text("asked"), allow=body.flag("allow")),
+        "hold": lambda body: acts.hold(body.tasks(), back=body.flag("back")),
+        "kill": lambda body: acts.kill(body.tasks()),
+        "retry": lambda body: acts.retry(body.tasks()),
+        "take": lambda body: acts.take(body.task()),
+        "go-on": lambda body: acts.go_on(body.task(), body.text("text")),
+        "start": lambda body: acts.start(_new_task(acts, body)),
+    }
+    asked = [
+        _answer("/data/begin", lambda _: {"kinds": list(acts.kinds()), "repositories": list(acts.repositories())}),
+        _answer("/data/merge", lambda query: {"question": acts.merge_question(task_id(query.get("task", "")))}),
+    ]
+    return [*asked, *(act(f"/act/{verb}", do, acted) for verb, do in verbs.items())]
+
+
+def _new_task(acts: Acts, body: Body) -> NewTask:
+    """Raises UsageError for a kind or a repository that the page was not offered."""
+    kind, repo = body.text("kind"), body.text("repo")
+    if kind not in acts.kinds():
+        raise UsageError("no such kind of agent here", on=kind, hint="nightcrew kinds ls")
+    if repo not in acts.repositories():
+        raise UsageError("nothing was ever run in", on=repo, hint="nightcrew start -C PATH, once")
+    return NewTask(body.text("prompt"), kind, body.text("base"), body.text("name"), repo)
+
+
+def _answer(path: str, ask: Callable[[Mapping[str, str]], Mapping[str, Any]]) -> Route:
+    """A route that reads what an act needs to be asked for; `ask` is given the query, and runs in a thread."""
+
+    async def handle(request: web.Request, who: Who | None) -> web.StreamResponse:  # noqa: ARG001 - a handler
+        return web.json_response(await asyncio.get_running_loop().run_in_executor(_POOL, ask, request.query))
+
+    return Route("GET", path, Access.DATA, handle)
+
+
+def act(path: str, do: Act, acted: Callable[[], None]) -> Route:
+    """A route that acts. Its answer is `{"said": ...}`."""
+    return Route("POST", path, Access.ACT, _handler(do, acted))
+
+
+def _handler(do: Act, acted: Callable[[], None]) -> Handler:
+    async def handle(request: web.Request, who: Who | None) -> web.StreamResponse:  # noqa: ARG001 - a handler
+        body = _read(await request.read())
+        try:
+            said = await asyncio.get_running_loop().run_in_executor(_POOL, do, body)
+        finally:
+            acted()
+        return web.json_response({"said": said})
+
+    return handle
+
+
+def _read(data: bytes) -> Body:
+    try:
+        shape = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise UsageError("not JSON") from error
+    if not isinstance(shape, dict):
+        raise UsageError("not an object")
+    return Body(shape)
+
+
+_POOL = ThreadPoolExecutor(THREADS, thread_name_prefix="act")
+
+
+# Crew page
+# ---------
+# The first page: the crew in its groups, as `nightcrew top` has it, and what a person does there.
+
+
+REST_S, TICK_S = 1.0, 0.05
+"""Seconds without a look at most, and between two looks whether anything was committed."""
+
+
+class _All(Collection[str]):
+    """Every task: nobody knows what browsers have in sight."""
+
+    def __contains__(self, task: object) -> bool:
+        return True
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+class CrewTopic:
+    """The crew, at once when something was committed."""
+
+    pause_s = 0.1
+
+    def __init__(self, reading: Watched) -> None:
+        self._reading = reading
+        self._looked = False
+
+    def look(self) -> State:
+        """As `Topic.look`."""
+        until = time.monotonic() + REST_S
+        while self._looked and time.monotonic() < until and not self._reading.stirred():
+            time.sleep(TICK_S)
+        self._looked = True
+        return events.crew(self._reading.crew(_All()))
+
+    def close(self) -> None:
+        """As `Topic.close`."""
+        self._reading.close()
+
+
+class CrewPage:
+    """The page, and what others have to say when something was changed."""
+
+    def __init__(self, reading: Callable[[], Watched], acts: Acts) -> None:
+        """`reading` makes one for a topic, which belongs to that."""
+        self._reading, self._acts = reading, acts
+        self._now: Watched | None = None
+
+    def acted(self) -> None:
+        """Look at everything anew: a person just changed something."""
+        if self._now is not None:
+            self._now.forget()
+
+    def _topic(self, rest: str) -> CrewTopic:
+        if rest:
+            raise UsageError("the topic crew has no parts", on=rest)
+        self._now = self._reading()
+        return CrewTopic(self._now)
+
+    def feature(self) -> Feature:
+        """For the application."""
+        return Feature(
+            pages=(Page("/", "", "crew.js", "Crew"),),
+            routes=(Route("GET", "/data/letters", Access.DATA, _letters), *routes(self._acts, self.acted)),
+            topics={"crew": self._topic},
+        )
+
+
+async def _letters(request: web.Request, who: Who | None) -> web.StreamResponse:  # noqa: ARG001 - a handler
+    return web.json_response(LETTERS)
+
+
+# Diff
+# ----
+# A result as JSON for the page of its diff: what speaks against it, one line a file, the lines with their tokens. Pure.
+
+
+LINES_MAX = 5000
+"""Lines of all files together that a browser is given."""
+COLORED_MAX = 3000
+"""Lines of one file that are coloured by its language."""
+COLORED_WIDE, COLORED_CHARS = 400, 40_000
+"""Characters of one of its lines, and of a hunk: how long a lexer takes for what a stranger wrote may grow with their square."""
+WIDE_MAX = 2000
+"""Characters of one line."""
+_CLASSES = (
+    (Token.Comment, "tc"),
+    (Token.Literal.String, "ts"),
+    (Token.Literal.Number, "tn"),
+    (Token.Keyword, "tk"),
+    (Token.Name.Function, "tf"),
+    (Token.Name.Class, "tf"),
+    (Token.Name.Decorator, "td"),
+    (Token.Name.Builtin, "tb"),
+    (Token.Name.Tag, "tk"),
+    (Token.Name.Attribute, "td"),
+    (Token.Operator.Word, "tk"),
+)
+
+
+def shape(found: Review) -> dict[str, Any]:
+    """By key: `about`, `order`, and one for each file, so that what one more commit changed is what is sent."""
+    said: dict[str, Any] = {"about": _about(found)}
+    left, order = LINES_MAX, list[str]()
+    for one in found.diffs:
+        name = f"file:{named(one.path)}"
+        said[name] = made = _file(found, one, left)
+        left -= len(made["lines"])
+        order.append(name)
+    said["order"] = order
+    return said
+
+
+def _about(found: Review) -> dict[str, Any]:
+    head = list(review_view.head(found))[1:]
+    return {
+        "tip": found.tip,
+        "base": found.base,
+        "merged": found.merged,
+        "verdict": found.verdict,
+        "head": [[text, meant] for text, meant in head if not text.startswith("comment ")],
+        "waiting": sum(one.sent is None for one in found.comments),
+        "final": found.view.final,
+    }
+
+
+def _file(found: Review, one: FileDiff, left: int) -> dict[str, Any]:
+    rows = list(_lines(one, left))
+    comments = [
+        {
+            "number": said.number,
+            "line": said.last,
+            "text": said.text,
+            "sent": said.sent is not None,
+            "outdated": said.tip != found.tip,
+        }
+        for said in found.comments
+        if said.path == named(one.path)
+    ]
+    return {
+        "path": named(one.path),
+        "shown": one_line(one.path),
+        "was": one_line(one.old_path),
+        "status": one.status,
+        "plus": one.plus,
+        "minus": one.minus,
+        "note": "binary" if one.binary else "too large to be shown whole" if one.cut else one.what,
+        "flags": [one_line(flag.why) for flag in found.flags if flag.path == one.path and flag.weakens],
+        "lines": rows,
+        "more": sum(len(hunk.lines) for hunk in one.hunks) > sum(row[2] != "@" for row in rows),
+        "comments": comments,
+    }
+
+
+def _lines(one: FileDiff, left: int) -> Iterator[list[Any]]:
+    """Each with its number in the older and the newer file, its sign (`@` between hunks) and its spans."""
+    lexer = _lexer(one)
+    for number, hunk in enumerate(one.hunks):
+        if left <= 0:
+            return
+        if number:
+            yield [None, None, "@", []]
+        yield from _hunk(hunk, lexer, left, crlf=one.crlf)
+        left -= len(hunk.lines)
+
+
+def _hunk(hunk: Hunk, lexer: Lexer | None, left: int, *, crlf: bool) -> Iterator[list[Any]]:
+    texts = [_shown(text.removesuffix("\r") if crlf else text) for _, text in hunk.lines[:left]]
+    for (old, new, sign, _), spans in zip(hunk.numbered(), _colored(texts, lexer), strict=False):
+        yield [old, new, sign, spans]
+
+
+def _shown(text: str) -> str:
+    return one_line(text.expandtabs(4)[:WIDE_MAX]) + (" ..." if len(text) > WIDE_MAX else "")
+
+
+def _lexer(one: FileDiff) -> Lexer | None:
+    if one.plus + one.minus > COLORED_MAX or any(len(text) > COLORED_WIDE for hunk in one.hunks for _, text in hunk.lines):
+        return None
+    try:
+        return get_lexer_for_filename(one.path, stripnl=False, ensurenl=False)
+    except ClassNotFound:
+        return None
+
+
+def _colored(texts: Sequence[str], lexer: Lexer | None) -> list[list[list[str]]]:
+    """The spans of each line. A lexer that loses or makes lines is not believed."""
+    plain = [[[text]] if text else [] for text in texts]
+    if lexer is None or sum(map(len, texts)) > COLORED_CHARS:
+        return plain
+    made: list[list[list[str]]] = [[]]
+    for kind, value in lexer.get_tokens("\n".join(texts)):
+        for place, part in enumerate(value.split("\n")):
+            if place:
+                made.append([])
+            if part:
+                _join(made[-1], part, _class(kind))
+    whole = ["".join(span[0] for span in spans) for spans in made]
+    return made if whole == list(texts) else plain
+
+
+def _join(spans: list[list[str]], text: str, name: str) -> None:
+    if spans and (spans[-1][1] if len(spans[-1]) > 1 else "") == name:
+        spans[-1][0] += text
+    else:
+        spans.append([text, name] if name else [text])
+
+
+def _class(kind: Any) -> str:
+    return next((name for of, name in _CLASSES if kind in of), "")
+
+
+# Agent page
+# ----------
+# The page of one agent: its live screen, its log, transcript, history and resources as lines, its diff with comments by line.
+
+
+FAST_S = 0.2
+"""Between two looks at what changes: nobody reads faster."""
+SLOW_S = {Shown.SCREEN: 0.5, Shown.DIFF: 3.0, Shown.LOG: 1.0, Shown.TALK: 1.0, Shown.HISTORY: 2.0, Shown.USE: 2.0}
+"""The same when it does not change."""
+SHIFTS = 100
+"""Lines at the top of a log that may go at once and yet be known as gone."""
+Look = Callable[[], Looking]
+
+
+class PageTopic:
+    """Lines of one task. They have numbers that stay when others above them go, so that what is new is all that is sent."""
+
+    def __init__(self, looking: Looking, task: str, page: Shown) -> None:
+        self._looking, self._task, self._page = looking, task, page
+        self._mark, self._first, self._lines = "", 0, list[str]()
+        self._of = ""
+        self.pause_s = FAST_S
+
+    def look(self) -> State | None:
+        """As `Topic.look`."""
+        try:
+            view = self._looking.view(self._task)
+        except NightcrewError as error:
+            return self._shape(Text((one_line(error.line()),)))
+        if (of := f"{view.epoch} {view.state}") != self._of:
+            self._of, self._mark = of, ""
+        text = self._looking.page(view, self._page, self._mark)
+        self.pause_s = SLOW_S[self._page] if text is None else FAST_S
+        if text is None:
+            return None
+        self._mark = text.mark
+        return self._shape(text)
+
+    def _shape(self, text: Text) -> State:
+        lines = list(text.lines)
+        self._first += _gone(self._lines, lines)
+        self._lines = lines
+        said: dict[str, Any] = {f"l:{self._first + at}": _spans(line) for at, line in enumerate(lines)}
+        said["lines"] = {"first": self._first, "count": len(lines), "ends": text.ends}
+        return said
+
+    def close(self) -> None:
+        """As `Topic.close`."""
+
+
+def _gone(before: Sequence[str], lines: Sequence[str]) -> int:
+    """How many of the lines of before are no longer at the top. The last one may have become longer."""
+    kept = before[:-1]
+    for at in range(min(len(before), SHIFTS)):
+        if kept[at:] == lines[: len(kept) - at]:
+            return at
+    return 0
+
+
+@lru_cache(maxsize=8192)
+def _spans(line: str) -> list[events.Span]:
+    return events.lines((line,))[0]
+
+
+class DiffTopic:
+    """What a task changed, file by file."""
+
+    pause_s = SLOW_S[Shown.DIFF]
+
+    def __init__(self, looking: Looking, task: str) -> None:
+        self._looking, self._task = looking, task
+        self._mark = ""
+
+    def look(self) -> State | None:
+        """As `Topic.look`."""
+        try:
+            seen = self._looking.result(self._looking.view(self._task), self._mark)
+        except NightcrewError as error:
+            self._mark = ""
+            return {"order": [], "why": one_line(error.line())}
+        if seen is None:
+            return None
+        self._mark = seen[1]
+        return shape(seen[0])
+
+    def close(self) -> None:
+        """As `Topic.close`."""
+
+
+def feature(looking: Look, reviewing: Reviewing, acted: Callable[[], None]) -> Feature:
+    """`looking` makes one for each topic, which belongs to its thread."""
+
+    def lines(rest: str) -> PageTopic:
+        name, _, task = rest.partition(":")
+        if name not in set(Shown) - {Shown.DIFF}:
+            raise UsageError("no such page", on=name)
+        return PageTopic(looking(), task_id(task), Shown(name))
+
+    return Feature(
+        pages=(Page("/agent/{task:.+}", "Agent", "agent.js"),),
+        routes=(Route("GET", "/data/task/{task:.+}", Access.DATA, _facts(looking)), *_acts(reviewing, acted)),
+        topics={"page": lines, "diff": lambda rest: DiffTopic(looking(), task_id(rest))},
+    )
+
+
+def _acts(reviewing: Reviewing, acted: Callable[[], None]) -> Sequence[Route]:
+    return (
+        act(
+            "/act/comment",
+            lambda body: reviewing.comment(body.task(), body.text("tip"), body.text("path"), body.number("line"), body.text("text")),
+            acted,
+        ),
+        act("/act/drop-comment", lambda body: reviewing.drop(body.task(), body.number("number")), acted),
+        act("/act/send-comments", lambda body: reviewing.send(body.task(), body.text("text")), acted),
+        act(
+            "/act/verdict",
+            lambda body: reviewing.decide(body.task(), body.text("tip"), body.text("verdict"), body.text("text")),
+            acted,
+        ),
+    )
+
+
+def _facts(looking: Look) -> Callable[[web.Request, Who | None], Any]:
+    async def facts(request: web.Request, who: Who | None) -> web.StreamResponse:  # noqa: ARG001 - a handler
+        task = task_id(request.match_info["task"])
+        return web.json_response(_shape(await asyncio.to_thread(lambda: looking().view(task))))
+
+    return facts
+
+
+def _shape(view: TaskView) -> dict[str, Any]:
+    """Of a task that may be too old for the crew's groups."""
+    return {
+        "id": view.id,
+        "name": one_line(view.name),
+        "title": one_line(view.title),
+        "kind": view.kind,
+        "state": view.state,
+        "why": one_line(status.why(view)),
+        "branch": view.branch or "",
+        "epoch": view.epoch,
+        "since": view.started or view.created,
+        "ended": (view.ended or view.changed) if view.final else None,
+    }

@@ -1,0 +1,468 @@
+"""The page's process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import json
+import os
+import re
+import secrets
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from supervisor.client import protocol
+from supervisor.client.crew import Lookout, ReviewActs, VerbActs
+from supervisor.config import user
+from supervisor.features.access.rules import Kind, Token
+from supervisor.features.access.token_cache import TokenBook
+from supervisor.features.api import routes
+from supervisor.features.api.acting import VerbDoors
+from supervisor.features.map import open_map
+from supervisor.host import files, procfs, untrusted_fs
+from supervisor.host.paths import Home
+from supervisor.kernel.errors import ConfigError, NightcrewError, NotFound, Refused, TimedOut, ToolFailed, UsageError, one_line
+from supervisor.kernel.format import rfc3339
+from supervisor.kernel.names import Identity
+from supervisor.store import sqlite
+from supervisor.views.status import cut
+from supervisor.views.web import crew_pages, models, pages
+from supervisor.views.web.events import Feature, State, plain
+from supervisor.views.web.pages import Asked, Sources, number
+from supervisor.views.web.server import Connections, Server, application, logger, more_files
+from supervisor.views.web.sessions import Names, Sessions, Tokens, Who
+
+# Record
+# ------
+# The page's lock, and the file by which a command finds who serves it.
+
+
+SCHEMA = 1
+_MAX = 4096
+_WAIT_S, _LOOK_S = 10.0, 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """`web.json`. It stays when the server is gone: with the same secret a browser goes on with the next one."""
+
+    secret: str
+    """In hex."""
+    port: int
+    identity: Identity | None
+    """Who serves, or served last."""
+
+    @property
+    def lives(self) -> bool:
+        """Whether that process is still there."""
+        if self.identity is None or self.identity.boot_id != procfs.boot_id():
+            return False
+        seen = procfs.look(self.identity.pid)
+        return seen is not None and not seen.dead and seen.ticks == self.identity.ticks
+
+
+def read(home: Home) -> Record | None:
+    """None when there is none, or nothing that makes sense."""
+    try:
+        shape = json.loads(untrusted_fs.read_plain(home.web_record, _MAX) or b"")
+        who = shape["identity"]
+        found = Record(str(shape["secret"]), int(shape["port"]), Identity(int(who["pid"]), int(who["ticks"]), str(who["boot_id"])))
+        bytes.fromhex(found.secret)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return found if shape.get("schema") == SCHEMA and len(found.secret) == 64 and 0 < found.port < 65536 else None
+
+
+def new_secret() -> str:
+    """For a record."""
+    return secrets.token_hex(32)
+
+
+def write(home: Home, secret: str, port: int) -> None:
+    """Say that this process serves, when it does. Raises as `files.atomic_write`."""
+    me = procfs.look(os.getpid())
+    who = Identity(os.getpid(), me.ticks if me else 0, procfs.boot_id())
+    shape = {"schema": SCHEMA, "secret": secret, "port": port, "identity": asdict(who)}
+    files.atomic_write(home.web_record, json.dumps(shape).encode() + b"\n")
+
+
+def lock(home: Home) -> int | None:
+    """Be the one server of this home until the process ends: a handle, or None when another is, and has said where. One that just begins
+    or ends is waited for. Raises NotFound without a state, Refused when it does neither."""
+    if not home.root.is_dir():
+        raise NotFound("nothing to show", on=str(home.root), why="nothing was ever run here", hint="nightcrew run PLAN")
+    handle = os.open(home.web_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    deadline = time.monotonic() + _WAIT_S
+    while not files.try_lock(handle):
+        found = read(home)
+        if found is not None and found.lives:
+            os.close(handle)
+            return None
+        if time.monotonic() > deadline:
+            os.close(handle)
+            raise Refused("the page is served already", why=f"another process holds {home.web_lock} and has not said where", hint="again")
+        time.sleep(_LOOK_S)
+    return handle
+
+
+# Serving
+# -------
+# The server's process, from its lock to its end.
+
+
+HOST = "127.0.0.1"
+PORT = 8421
+LEAVE_S = 2.0
+"""Seconds that answers under way have when it leaves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a person asked for."""
+
+    port: int | None
+    """None: that of before, or the usual one, or when that is taken any. 0: any."""
+    names: Collection[str]
+    read_only: bool
+    user: str
+
+
+def address(secret: str, port: int, tokens: Tokens) -> str:
+    """What a person opens."""
+    return f"http://{HOST}:{port}/enter?token={Sessions(bytes.fromhex(secret), tokens, user='').token}"
+
+
+def serve(home: Home, wanted: Wanted, secret: str, features: Sequence[Feature], tokens: Tokens, ready: Callable[[str], None]) -> None:
+    """Serve on 127.0.0.1 until SIGTERM or SIGINT; `ready` is told the address. The lock is held. Raises Refused, ToolFailed."""
+    known = read(home)
+    listener = _listen(wanted.port, known.port if known else PORT)
+    port = int(listener.getsockname()[1])
+    if known is not None and wanted.port is None and port != known.port:  # somebody else listens there, whom browsers may have told
+        secret = new_secret()
+    more_files()
+    sessions = Sessions(bytes.fromhex(secret), tokens, user=wanted.user)
+    app = application(Server(Names(port, wanted.names), sessions, wanted.read_only), features)
+
+    def say() -> None:
+        write(home, secret, port)
+        ready(address(secret, port, tokens))
+
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(_serve(app, listener, say))
+
+
+async def _serve(app: web.Application, listener: socket.socket, ready: Callable[[], None]) -> None:
+    stop = asyncio.Event()
+    for received in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(received, stop.set)
+    connections = Connections()
+    app.middlewares.append(connections.busy)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=LEAVE_S, handler_cancellation=True, logger=logger())
+    await runner.setup()
+    assert runner.server is not None  # noqa: S101 - it is set up
+    watching = asyncio.get_running_loop().create_task(connections.watch(runner.server))
+    try:
+        await web.SockSite(runner, listener).start()
+        ready()
+        await stop.wait()
+    finally:
+        watching.cancel()
+        await runner.cleanup()
+
+
+def _listen(asked: int | None, before: int) -> socket.socket:
+    ports = (asked,) if asked is not None else (before, PORT, 0)
+    for port in dict.fromkeys(ports):
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((HOST, port))
+            listener.listen(256)
+        except OSError as error:
+            listener.close()
+            if port == ports[-1]:
+                raise _taken(port, error) from error
+            continue
+        return listener
+    raise AssertionError(ports)
+
+
+def _taken(port: int, error: OSError) -> Exception:
+    if error.errno in (errno.EADDRINUSE, errno.EACCES):
+        why = "another process has it" if error.errno == errno.EADDRINUSE else "it is for root alone"
+        return Refused("cannot listen", on=f"{HOST}:{port}", why=why, hint="nightcrew web --port 0")
+    return ToolFailed("cannot listen", on=f"{HOST}:{port}", why=error.strerror or str(error))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+# Devices
+# -------
+# Tokens of devices, as the page's sessions ask for them.
+
+
+class Devices:
+    """`Tokens` of one home. The page shows everything, so a token that does not reach everything opens nothing here."""
+
+    def __init__(self, where: Home) -> None:
+        self._book = TokenBook(where.ledger, time.monotonic, time.time)
+
+    async def verify(self, token: str) -> Who | None:
+        """As `Tokens.verify`."""
+        return _who(await asyncio.to_thread(self._book.verify, token, Kind.DEVICE))
+
+    async def holder(self, token_id: str) -> Who | None:
+        """As `Tokens.holder`."""
+        return _who(await asyncio.to_thread(self._book.holder, token_id, Kind.DEVICE))
+
+
+def _who(token: Token | None) -> Who | None:
+    if token is None or token.projects or not token.others:
+        return None
+    return Who(token.id, token.user, token.scopes)
+
+
+# Maps
+# ----
+# Maps, the newest first, read from their files: what is done, what failed, who works at what.
+
+
+MAPS, WORKERS, FAILED = 20, 50, 20
+TEXT = 200
+"""Characters of an item, and of why it failed."""
+_NAME = re.compile(r"[0-9a-f]{12}\Z")
+Shape = dict[str, Any]
+
+
+def maps(home: Home, asked: Asked) -> Shape:
+    """`maps`, those that were written last first, from the `skip`th on; `older`: how many come before the next page."""
+    skip = number(asked, "skip") or 0
+    names = _newest(home.root / "maps")
+    shown = names[skip : skip + MAPS]
+    return {"maps": [_map(home, name) for name in shown], "older": skip + MAPS if len(names) > skip + MAPS else None}
+
+
+def _newest(directory: Path) -> list[str]:
+    found = []
+    with contextlib.suppress(FileNotFoundError):
+        for place in directory.iterdir():
+            with contextlib.suppress(OSError):
+                if _NAME.match(place.name):
+                    found.append(((place / "map.db").lstat().st_mtime, place.name))
+    return [name for _, name in sorted(found, reverse=True)]
+
+
+def _map(home: Home, name: str) -> Shape:
+    try:
+        with contextlib.closing(open_map.connect_readonly(open_map.file(home, name))) as db:
+            return _shape(name, db)
+    except NightcrewError as error:
+        return {"id": name, "trouble": error.line()}
+
+
+def _shape(name: str, db: sqlite3.Connection) -> Shape:
+    about, counts = open_map.about_book(db), open_map.counts(db)
+    leases = db.execute("SELECT task, epoch, shard, json_array_length(positions) AS items FROM lease ORDER BY task LIMIT ?", (WORKERS,))
+    workers = [dict(row) for row in leases]
+    left, item_s = counts["waiting"], float(about["item_s"])
+    return {
+        "id": name, "trouble": "", "title": one_line(str(about["title"])), "run": about["run"] or None, "state": about["state"],
+        "why": one_line(str(about["why"])), "began": rfc3339(about["began"] or None), "ended": rfc3339(about["ended"] or None),
+        "out": about["out"], "does": _does(str(about["what"])), **counts, "workers": workers, "item_s": item_s or None,
+        "left_s": left * item_s / len(workers) if workers and item_s and left else None, "undone": about["undone"],
+        "failures": _failures(db),
+    }  # fmt: skip
+
+
+def _does(what: str) -> str:
+    return str(json.loads(what).get("executor") or "")
+
+
+def _failures(db: sqlite3.Connection) -> list[Shape]:
+    """The first items that failed, each with why."""
+    sql = "SELECT name, tries, text FROM item WHERE state = 'failed' ORDER BY position LIMIT ?"
+    return [{"item": _text(_decoded(row["name"])), "tries": row["tries"], "why": _text(row["text"])} for row in db.execute(sql, (FAILED,))]
+
+
+def _decoded(name: bytes) -> str:
+    return bytes(name).decode("utf-8", "replace")
+
+
+def _text(given: object) -> str:
+    return cut(one_line(str(given or "")), TEXT)
+
+
+# Sources
+# -------
+# Who looks for the pages beside the crew's: the files of one home, the supervisor for what it alone knows, and a command for a
+# check that takes long.
+
+
+ASK_S = 2.0
+VERIFY_S, AGAIN_S = 60.0, 20.0
+"""A check of the audit log may take so long; one that is younger than the other answers again."""
+
+
+def sources(home: Home) -> Sources:
+    """Of one home."""
+    check, looks = Check(), models.Looks()
+    return Sources(
+        reads={
+            "runs": lambda asked: pages.runs(home, asked),
+            "run": lambda asked: pages.run(home, {**asked, "now": str(time.time())}),
+            "trains": lambda asked: pages.trains(home, asked),
+            "maps": lambda asked: maps(home, asked),
+            "notes": lambda asked: models.notes(home, asked),
+            "note": lambda asked: models.one_note(home, asked),
+            "mails": lambda asked: models.mails(home, asked, time.time()),
+            "thread": lambda asked: models.thread(home, asked, time.time()),
+            "audit": lambda asked: models.log(home, asked),
+            "journal": lambda asked: models.journal(home, asked),
+            "audit-verify": lambda _: check.verify(),
+            "resources": lambda _: _resources(home),
+        },
+        report=lambda run, kind: pages.page(home, run, kind),
+        topics={"limits": lambda rest: LimitsTopic(home, looks, rest), "ledger": lambda rest: LedgerTopic(home, rest)},
+    )
+
+
+def _resources(home: Home) -> Mapping[str, Any]:
+    reserve = None
+    with contextlib.suppress(ConfigError):  # doctor says what is wrong with it
+        reserve = user.load(user.path(), usable_cores=1).cores_reserve
+    try:
+        found = protocol.call(home.daemon_socket, "capacity", {}, timeout_s=ASK_S)
+    except NightcrewError as error:
+        return models.resources(home, None, error.line(), reserve)
+    return models.resources(home, found, "", reserve)
+
+
+class Check:
+    """`nightcrew audit verify` in a process of its own, one at a time: it reads all that was ever recorded, and is ended after a while."""
+
+    def __init__(self) -> None:
+        self._turn = threading.Lock()
+        self._known: tuple[float, Mapping[str, Any]] | None = None
+
+    def verify(self) -> Mapping[str, Any]:
+        """As the verb's `--json`, and `took_s`. Raises TimedOut after VERIFY_S, ToolFailed with what the verb said."""
+        with self._turn:
+            if self._known is None or time.monotonic() - self._known[0] > AGAIN_S:
+                began = time.monotonic()
+                found = self._run()
+                self._known = time.monotonic(), {**found, "took_s": round(time.monotonic() - began, 1)}
+            return self._known[1]
+
+    @staticmethod
+    def _run() -> Mapping[str, Any]:
+        words = [sys.executable, "-I", "-m", "supervisor.cli.main", "audit", "verify", "--json"]
+        try:
+            done = subprocess.run(words, capture_output=True, text=True, timeout=VERIFY_S, check=False)
+        except subprocess.TimeoutExpired as error:
+            hint = "nightcrew audit verify"
+            raise TimedOut("the check was ended", why=f"it took more than {VERIFY_S:.0f} s", hint=hint) from error
+        try:
+            found: Mapping[str, Any] = json.loads(done.stdout)
+        except ValueError as error:
+            said = done.stderr.strip().partition("\n")[0] or f"exit code {done.returncode}"
+            raise ToolFailed("the audit log was not checked", why=said, hint="nightcrew audit verify") from error
+        return found
+
+
+class LimitsTopic:
+    """Tokens against the limits, for all browsers that show them. What was seen is kept while nobody looks."""
+
+    pause_s = 2.0
+
+    def __init__(self, home: Home, looks: models.Looks, rest: str) -> None:
+        if rest:
+            raise UsageError("the topic limits has no parts", on=rest)
+        self._home, self._looks = home, looks
+
+    def look(self) -> State:
+        """As `Topic.look`."""
+        try:
+            found: State = plain(models.limits(self._home, self._looks, time.time()))
+        except (ValueError, KeyError, TypeError) as error:  # a row, or an answer, that no version of ours makes
+            return {"trouble": f"the figures cannot be read ({type(error).__name__}): nightcrew gateway status"}
+        return found
+
+    def close(self) -> None:
+        """As `Topic.close`."""
+
+
+class LedgerTopic:
+    """A number that changes with every commit: pages that show rows of the ledger ask anew then."""
+
+    pause_s = 2.0
+
+    def __init__(self, home: Home, rest: str) -> None:
+        if rest:
+            raise UsageError("the topic ledger has no parts", on=rest)
+        self._home = home
+        self._db: sqlite3.Connection | None = None
+        self._file = 0
+        """Which file it reads: another may be put in its place."""
+
+    def look(self) -> State:
+        """As `Topic.look`."""
+        try:
+            file = self._home.ledger.stat().st_ino
+        except OSError:
+            file = 0
+        try:
+            return {"version": f"{file}-{self._version(file)}", "trouble": ""}
+        except NightcrewError as error:
+            self.close()
+            return {"version": "", "trouble": error.line()}
+
+    def _version(self, file: int) -> int:
+        """SQLite counts what others committed."""
+        if file != self._file:
+            self.close()
+        if not file:
+            return 0
+        if self._db is None:
+            self._db, self._file = sqlite.connect_readonly(self._home.ledger), file
+        return int(self._db.execute("PRAGMA data_version").fetchone()[0])
+
+    def close(self) -> None:
+        """As `Topic.close`."""
+        if self._db is not None:
+            self._db.close()
+        self._db, self._file = None, 0
+
+
+# Wiring
+# ------
+# The features of the server, with what they read by and act by. A page or an API that is added is a line of `features`.
+
+
+def features(where: Home, verbs: Mapping[str, str]) -> Sequence[Feature]:
+    """In the order of the navigation."""
+    crew = crew_pages.CrewPage(lambda: Lookout(where), VerbActs(where, verbs))
+    agent = crew_pages.feature(lambda: Lookout(where), ReviewActs(where), crew.acted)
+    return (crew.feature(), agent, pages.feature(sources(where)), routes.feature(where, VerbDoors(where)))
+
+
+def tokens(where: Home) -> Tokens:
+    """Those that a person made."""
+    return Devices(where)
