@@ -453,8 +453,8 @@ _WORKED = "worked"  # supervisor.kernel.records.WORKED; a test holds the two tog
 _STILL_TICK_S = 0.05  # between two looks at whether a paused agent whose time is nearly over goes on
 _YEAR_S = 365 * 86400.0
 _PANE_TICK_S = 0.02
-_PANE_LAST_TRIES = 40
-"""In a row that the pane took nothing of what is left: 0.2 s, or longer where the runner itself hardly gets to run."""
+_PANE_LAST_TRIES = 600
+"""Times in a row that the pane may take nothing of what is left: 3 s. A tmux server on a busy machine was silent for longer than 0.2 s."""
 _FINISHED = "finished"  # supervisor.kernel.records.FINISHED; a test holds the two together
 _KEYS = (signal.SIGINT, signal.SIGQUIT)  # what Ctrl-C and Ctrl-\ in the pane send
 _REASONS: dict[int, str] = {signal.SIGTERM: "stopped", signal.SIGINT: "stopped", signal.SIGHUP: "hangup"}
