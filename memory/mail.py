@@ -158,11 +158,6 @@ def tokens(text: str) -> int:
     return math.ceil(len(text.encode("utf-8", "replace")) / BYTES_A_TOKEN)
 
 
-def thread_depth(above: Mail) -> int:
-    """The depth of a reply to `above`."""
-    return above.depth + 1
-
-
 def again_in_s(sent: Iterable[float], now: float, burst: int, every_s: float) -> float:
     """Seconds until a token bucket of `burst`, which gains one token each `every_s`, has one; 0 when it does now. `sent`: when one was
     taken, oldest first; what is older than `burst * every_s` tells nothing. A moment that is yet to come counts as now."""

@@ -144,12 +144,6 @@ def sent_since(db: sqlite3.Connection, sender: str, since: float) -> list[tuple[
     return [(str(row[0]), float(row[1])) for row in db.execute(sql, (sender, since))]
 
 
-def waiting_in(db: sqlite3.Connection, project: str, recipient: str) -> int:
-    """How many messages wait in a mailbox."""
-    sql = f"SELECT count(*) FROM mail WHERE {_OPEN} AND recipient = ? AND project = ?"  # noqa: S608 - ours
-    return int(db.execute(sql, (recipient, project)).fetchone()[0])
-
-
 def asked_of_person(db: sqlite3.Connection) -> list[Mail]:
     """The requests and handoffs that a person has neither read nor answered, oldest first. None in an older ledger."""
     if not is_there(db):
