@@ -32,10 +32,10 @@ def test_what_is_wrong_is_said(tmp_path: Path, names: list[str], text: str | Non
     assert [line.replace(str(tmp_path), "OUT") for line in found] == wrong
 
 
-def test_as_a_program(tmp_path: Path) -> None:
+@pytest.mark.parametrize("module", ["supervisor.features.map.worker.check", "agents.mapper.check"])
+def test_as_a_program(tmp_path: Path, module: str) -> None:
+    """Tasks that were queued before the check moved name its old module."""
     (tmp_path / "answer.json").mkdir()
     env = {"NIGHTCREW_OUT": str(tmp_path), ASKED: json.dumps({"schema": SCHEMA, "items": ["a"]})}
-    done = subprocess.run(
-        [sys.executable, "-m", "supervisor.features.map.worker.check"], env=env, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-m", module], env=env, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, f"the answer in {tmp_path}/answer.json cannot be read: Is a directory\n")
