@@ -20,7 +20,8 @@ from supervisor.kernel.errors import one_line
 # When text may be typed into an agent, and what says that it took it. Pure.
 #
 # The agent's own words decide, fused by `agents.status`: its hooks, and the record that Claude Code keeps of its session
-# (`sessions/PID.json`, measured with 2.1.329: `idle`, `busy` or `waiting`, changed 0.3 to 1.1 s after a prompt). Text on the screen
+# (`sessions/PID.json`, measured with 2.1.329: `idle`, `busy` or `waiting`, changed 0.3 to 1.1 s after a prompt). A turn that ends
+# before Claude Code writes `busy` leaves that record as it was; its history of prompts (`history.jsonl`) tells of it. Text on the screen
 # can only hold a text back, when it shows a dialog that is known by its label; it never says that a text may be typed, or that it
 # was taken.
 #
@@ -61,6 +62,10 @@ class Known:
     """The session that is its own, by its hooks."""
     begins: bool = False
     """A Claude Code is in the foreground of its terminal that keeps no record of a session yet."""
+    looked: float = 0.0
+    """When this was read, wall-clock seconds."""
+    prompted: float = 0.0
+    """When its session took a prompt last, wall-clock seconds, by Claude Code's history; 0: not known."""
     unread: int = 0
     """Bytes that were typed before and not read."""
     age_s: float = 60.0
@@ -112,6 +117,20 @@ def session_file(data: bytes | None, pid: int, ticks: int) -> Evidence | None:
     return Evidence(Source.SESSION_FILE, state, since / 1000, one_line(asked)[:100])
 
 
+def last_prompt(history: bytes, record: bytes | None) -> float:
+    """Return when the session that `record` names took its last prompt, in wall-clock seconds; 0 when `history` does not say.
+
+    `history` is the end of Claude Code's `history.jsonl`, to which every session of its home adds a line for each prompt. The first and
+    the last line may be parts."""
+    session = _object(record).get("sessionId")
+    for line in reversed(history.splitlines()):
+        shape = _object(line)
+        at = shape.get("timestamp")
+        if session and shape.get("sessionId") == session and isinstance(at, int):
+            return at / 1000
+    return 0.0
+
+
 def _object(data: bytes | None) -> dict[str, Any]:
     try:
         shape = json.loads(data or b"null")
@@ -149,6 +168,8 @@ def why_never(known: Known, text: str) -> str:
 
 def confirmed(before: Known, after: Known) -> bool:
     """Whether its own words say that it took what was typed between two looks: that it works or asks something, or that it did."""
+    if after.prompted > before.looked:
+        return True
     earlier = {piece.source: piece for piece in before.words}
     own = [piece for piece in after.words if not after.session or piece.session in ("", after.session)]
     return any(_tells_of_a_turn(earlier.get(piece.source), piece) for piece in own)

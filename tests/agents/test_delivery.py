@@ -107,6 +107,17 @@ def test_only_its_own_newer_words_confirm_and_only_a_ready_agent_is_pressed_agai
     assert not delivery.may_press_again(Known(), Known()), "a program that says nothing gets one Enter"
 
 
+def test_a_turn_too_short_for_the_session_record_is_confirmed_by_the_history_of_prompts() -> None:
+    record = b'{"sessionId": "own"}'
+    lines = [{"sessionId": session, "timestamp": at} for session, at in (("own", 9000), ("own", 10500), ("other", 99000))]
+    history = b'...cut", "timestamp": 1}\n' + b"\n".join(json.dumps(line).encode() for line in lines) + b'\n{"sessionId": "ow'
+    assert delivery.last_prompt(history, record) == 10.5
+    assert [delivery.last_prompt(*said) for said in ((b"", record), (history, None), (history, b"{}"), (b"[]\n7", record))] == [0.0] * 4
+    before = Known(words=IDLE, looked=10.0, prompted=9.0)
+    assert not delivery.confirmed(before, Known(words=IDLE, prompted=9.0))
+    assert delivery.confirmed(before, Known(words=IDLE, prompted=10.5))
+
+
 def test_one_hook_that_says_idle_again_confirms_nothing_and_a_whole_turn_does() -> None:
     def known(state: str, at: float, sequence: int, session: str = "own") -> Known:
         return Known(words=(Evidence(Source.HOOK, AgentState(state), at, session=session, sequence=sequence),), session="own")

@@ -339,12 +339,12 @@ def test_the_record_of_a_confined_claude_is_in_its_copy_of_the_home(tmp_path: Pa
         attempt.mkdir()
     for attempt in attempts[:2]:
         made = homes.prepare(attempt, homes.find(tmp_path / "person", {}, ()), gives_back=True)
-        assert sending._session(person / "sessions", "2.json", attempt) is None
+        assert sending._read_home(person / "sessions", "2.json", attempt) is None
         own = attempt / made.own(str(person / "sessions"))
         own.mkdir()
         (own / "2.json").write_text(attempt.name)
-    seen = [sending._session(person / "sessions", "2.json", attempt) for attempt in attempts]
+    seen = [sending._read_home(person / "sessions", "2.json", attempt) for attempt in attempts]
     assert seen == [b"a", b"b", b"the person's"]
     (own / "2.json").unlink()
     (own / "2.json").symlink_to(person / "sessions" / "2.json")
-    assert sending._session(person / "sessions", "2.json", attempts[1]) is None, "no link is followed"
+    assert sending._read_home(person / "sessions", "2.json", attempts[1]) is None, "no link is followed"

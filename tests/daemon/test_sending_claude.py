@@ -51,7 +51,7 @@ def test_a_text_waits_for_the_end_of_a_dialog_and_of_a_turn_and_is_confirmed(hou
 
         def sent(number: int) -> dict[str, Any]:
             one: dict[str, Any] = json.loads(house.ok("status", "agent", "--json"))["deliveries"][number]
-            assert one["state"] not in ("unconfirmed", "dropped"), one
+            assert one["state"] not in ("unconfirmed", "dropped"), json.dumps(one) + agent.tmux("capture-pane", "-p", "-t", agent.pane)
             return one
 
         kept = agent.send("first\nof two lines")

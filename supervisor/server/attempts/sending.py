@@ -417,8 +417,15 @@ def look(tmux: Tmux, pane_id: str, wall: float, attempt: Path, together: Groups 
     if terminal is None:
         raise NotFound("no terminal can be looked at", on=pane.tty)
     claude = [pid for pid in terminal.foreground if processes.name(pid) == delivery.CLAUDE]
-    said = [piece for pid in claude if (piece := _record(pid, attempt)) is not None]
+    said, prompted = [], 0.0
+    for pid in claude:
+        piece, at = _record(pid, attempt)
+        prompted = max(prompted, at)
+        if piece is not None:
+            said.append(piece)
     return Known(
+        looked=wall,
+        prompted=prompted,
         words=tuple(said[:1]),
         begins=bool(claude) and not said,
         unread=terminal.unread,
@@ -431,21 +438,26 @@ def look(tmux: Tmux, pane_id: str, wall: float, attempt: Path, together: Groups 
     )
 
 
-def _record(pid: int, attempt: Path) -> Evidence | None:
+def _record(pid: int, attempt: Path) -> tuple[Evidence | None, float]:
+    """Return what Claude Code says of its session in its record, and when that session took its last prompt (0: not known)."""
     folder, number = processes.claude_folder(pid), processes.inner_pid(pid)
-    data = _session(Path(os.path.realpath(folder), "sessions"), f"{number}.json", attempt) if folder is not None else None
-    return delivery.session_file(data, number, processes.start_ticks(pid))
+    if folder is None:
+        return None, 0.0
+    place = Path(os.path.realpath(folder))
+    data = _read_home(place / "sessions", f"{number}.json", attempt)
+    history = _read_home(place, "history.jsonl", attempt)
+    return delivery.session_file(data, number, processes.start_ticks(pid)), delivery.last_prompt(history or b"", data)
 
 
-def _session(place: Path, name: str, attempt: Path) -> bytes | None:
-    """A record of Claude Code's: in the attempt's own copy of the directory, when it has one."""
+def _read_home(place: Path, name: str, attempt: Path) -> bytes | None:
+    """Return the end of a file in Claude Code's home, from the attempt's own copy of that directory when it has a copy."""
     homes = agent_homes.of(attempt)
     own = homes.own(str(place)) if homes is not None else ""
     if not own:
-        return untrusted_fs.read_plain(place / name, _RECORD_MAX)
+        return untrusted_fs.read_plain(place / name, _RECORD_MAX, tail=True)
     try:
         with untrusted_fs.folder(attempt, own) as here:
-            return here.read(name, _RECORD_MAX)
+            return here.read(name, _RECORD_MAX, tail=True)
     except OSError:
         return None
 
