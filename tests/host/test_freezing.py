@@ -149,6 +149,20 @@ def test_who_always_leaves_a_child_and_ends_is_held_with_its_group_and_goes_on(
     runner.wait(60)
 
 
+def test_a_process_that_always_leaves_a_child_and_ends_is_stopped_when_its_runner_was_killed(
+    leaver: tuple[Attempt, subprocess.Popen[bytes], Path],
+) -> None:
+    attempt, runner, log = leaver
+    who = processes.identity(runner.pid)
+    runner.kill()
+    runner.wait(60)
+    done = processes.stop(attempt.spec.tag, who, 0.0)
+    size = log.stat().st_size
+    assert done.survivors == () and done.killed >= 1
+    assert not processes._chase(attempt.spec.tag), "nothing of the attempt is born any more"
+    assert log.stat().st_size == size
+
+
 def test_memory_is_kept() -> None:
     with tagged(*python(COUNTER)) as (process, tree):
         assert process.stdin is not None and process.stdout is not None
