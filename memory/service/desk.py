@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from memory.versions import Author, Change
     from supervisor.host.clock import Clock
     from supervisor.host.paths import Home
+    from supervisor.kernel.decision import LookForNote
     from supervisor.server.loop import Loop
 
 
@@ -516,7 +517,6 @@ class MemoryDesk:
         """Which version a person was last shown of what waits, by project and path."""
         self.journal = ChangeJournal(loop)
         self.awaited = AwaitedNotes(loop, self)
-        loop.look_for_note = self.awaited.look_for
         self.on_change(self.journal.add)
         self.on_change(self.awaited.changed)
         self.leases = leases.desk(loop, self.waits)
@@ -663,3 +663,8 @@ def _has_entry(place: Path, name: str) -> bool:
     with contextlib.suppress(OSError), contextlib.closing(untrusted_fs.entries(place, name)) as found:
         return next(found, None) is not None
     return False  # somebody's own file, or one that is gone
+
+
+def look_for_note(loop: Loop, command: LookForNote) -> None:
+    """Offer `NoteAppeared` once the note is there."""
+    loop.services.get(MemoryDesk).awaited.look_for(command.note)

@@ -58,12 +58,13 @@ def command_up(detach: bool, root: Path | None, config: Path | None, log_format:
         return
     if rest != dict(os.environ):  # so that no key stands in /proc/PID/environ of the supervisor for as long as it lives
         os.execve(sys.executable, [sys.executable, "-I", "-m", "supervisor.cli.main", *sys.argv[1:]], rest)  # noqa: S606 - ourselves again
-    from supervisor.cli.live_view import LiveView
+    from supervisor.cli import live_view
+    from supervisor.features import registry
     from supervisor.server import wiring
 
     os.environ["NIGHTCREW_CONFIG"] = str(file.absolute())  # what lies beside it, a person's kinds of agent, is found by it too
     _never_wait_for_the_terminal()
-    wiring.serve(where, file, LiveView(where).refresh)
+    wiring.serve(where, file, (*registry.installed(), live_view.FEATURE))
     if sys.stdout.isatty():
         click.echo()  # below the last frame
     common.say_left(queries.unfinished_counts(common.ledger(where))[TaskState.RUNNING])

@@ -9,12 +9,14 @@ import shutil
 import sqlite3
 import sys
 import time
+from collections.abc import AsyncIterator
 from typing import Any
 
 from memory import mail_rows
 from memory.mail import Mail
 from supervisor.cli.live_pane import draw, frame
 from supervisor.client import common
+from supervisor.contract import Feature, Supervisor
 from supervisor.host.paths import Home
 from supervisor.kernel.admission import Verdict
 from supervisor.kernel.conversations import Delivery
@@ -118,6 +120,21 @@ class LiveView:
             self._began_at = self._ended_at = now
             self._look = asyncio.get_running_loop().create_task(requests.handle_needs(loop, {}))
         return self._asked
+
+
+FEATURE = Feature("live view", service="supervisor.cli.live_view:serve", step="supervisor.cli.live_view:refresh")
+
+
+@contextlib.asynccontextmanager
+async def serve(supervisor: Supervisor) -> AsyncIterator[None]:
+    """Draw the supervisor's own pane inside."""
+    supervisor.loop.services.put(LiveView(supervisor.home))
+    yield
+
+
+def refresh(loop: Loop) -> None:
+    """Draw again, after a step of the loop."""
+    loop.services.get(LiveView).refresh(loop)
 
 
 def _is_shown(loop: Loop) -> bool:

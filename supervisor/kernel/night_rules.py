@@ -5,9 +5,12 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
+from supervisor.kernel.admission import Decision, Verdict
+from supervisor.kernel.crew import Crew
 from supervisor.kernel.decision import Board, Draft, MoveNight, RanksByNight, is_held_back, waits_for_person
-from supervisor.kernel.night import CAP_REACHED, CENT, Night, NightState
+from supervisor.kernel.night import CAP_REACHED, CENT, Night, NightSpent, NightState
 from supervisor.kernel.path_globs import overlap
 from supervisor.kernel.states import AttemptState, TaskState
 from supervisor.kernel.task import Area, Rank, Task, area, is_startable
@@ -295,3 +298,18 @@ def why_wait(rooms: Rooms, start_usd: Mapping[str, float]) -> Iterator[tuple[str
             if not room.affords(usd):
                 part = f"${terms.cost_max - room.left:.2f} of ${terms.cost_max:.2f}"
                 yield run, kind, f"waits for its night ({part} is spent or expected, a start takes ${usd:.2f})"
+
+
+def waits(crew: Crew) -> dict[str, Verdict]:
+    """Return why tasks wait for their nights: by run, or by `run kind` where the cost of that kind is the reason."""
+    found = why_wait(Rooms(Draft(crew)), crew.start_usd) if crew.nights else ()
+    return {f"{run} {kind}".strip(): Verdict(Decision.DEFER, "night", words) for run, kind, words in found}
+
+
+def spent_by_nights(caps: Mapping[str, Any]) -> dict[str, NightSpent]:
+    """Return what each night has spent, by run, from the part `caps` of the gateway's status. A gateway of another version may leave out
+    nights."""
+    return {
+        str(run): NightSpent(float(said["usd"]), float(said["reserved"]), bool(said["refused"]), dict(said["tasks"]))
+        for run, said in caps.get("nights", {}).items()
+    }

@@ -21,10 +21,8 @@ from memory.service.desk import MemoryDesk
 from memory.service.mail import Letter
 from memory.service.mail_requests import Asker
 from memory.service.notes import Request
-from memory.service.waits import LONGEST_S
 from supervisor.client.submit import refuse_missing
 from supervisor.config import plan
-from supervisor.features.map.service import MapDesk
 from supervisor.gateway.admission.bucket import Bucket
 from supervisor.host.paths import Home
 from supervisor.kernel import child_tasks
@@ -97,7 +95,6 @@ class Asked:
     args: dict[str, Any]
     home: Home
     adds: AddRate
-    maps: MapDesk
     memory: MemoryDesk
 
     @property
@@ -396,16 +393,6 @@ async def _hand_over(asked: Asked, letter: Letter, args: Mapping[str, Any]) -> L
     return handoff.to(letter, made["task"], in_prompt=in_prompt)
 
 
-# Map
-# ---
-# What a worker of a map asks: its next items, and whether it still has those that it got.
-
-
-async def ask_map(asked: Asked) -> dict[str, Any]:
-    """See `MapDesk.ask`."""
-    return await asked.maps.ask((asked.task, asked.epoch), asked.args)
-
-
 # Mem
 # ---
 # The memory of the agent's own project.
@@ -420,25 +407,6 @@ async def ask_mem(asked: Asked) -> dict[str, Any]:
 # Own
 # ---
 # What any agent may ask for itself.
-
-
-LATE_S = 5.0
-"""Beyond the time-out of a quota, which gives up its turn by itself."""
-
-
-async def quota(asked: Asked) -> dict[str, Any]:
-    """A ticket of a named quota, as the verb of the same name gives people; the tasks that wait take turns."""
-    wait_s, quotas = asked.args.get("wait_s"), asked.loop.quotas
-    if wait_s == 0 or not isinstance(wait_s, int | float | None):
-        return await quotas.ask(asked.task, asked.args)
-    found = await quotas.ask(asked.task, {**asked.args, "wait_s": 0})
-    what = f"quota {found['quota']}"
-    if found["taken"]:
-        asked.memory.waits.answered(asked.task, asked.epoch, WaitKind.RATE, what)
-        return found
-    longest_s = LONGEST_S if wait_s is None else wait_s + LATE_S
-    async with asked.waits(WaitKind.RATE, what, (), longest_s):
-        return await quotas.ask(asked.task, asked.args)
 
 
 async def whoami(asked: Asked) -> dict[str, Any]:
@@ -506,9 +474,7 @@ VERBS: Mapping[str, Callable[[Asked], Coroutine[Any, Any, dict[str, Any]]]] = {
     "lease": lease,
     "list": listed,
     "mail": mail,
-    "map": ask_map,
     "mem": ask_mem,
-    "quota": quota,
     "result": result,
     "send": send,
     "wait": wait,

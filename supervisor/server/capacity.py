@@ -8,11 +8,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from agents.kinds import of_task
-from supervisor.features.night import service as night_service
 from supervisor.host import cores
 from supervisor.host.clock import Clock
 from supervisor.host.usage import Memory, PressureReader
-from supervisor.kernel import capacity
+from supervisor.kernel import capacity, night_rules
 from supervisor.kernel.admission import ADMIT, Conditions, Decision, Pressure, Verdict
 from supervisor.kernel.capacity import AGENT, COMMAND, MIB, Capacity, Means, Need, Size
 from supervisor.kernel.crew import Crew
@@ -169,7 +168,7 @@ def conditions(crew: Crew, closed: Verdict, window: str, seen: Seen | None) -> C
     held = dict(crew.held_back)
     if window:
         held[TaskClass.BATCH] = Verdict(Decision.DEFER, "window", window)
-    return Conditions(closed, held, slots_verdict(crew, seen), night_service.why_wait(crew))
+    return Conditions(closed, held, slots_verdict(crew, seen), night_rules.waits(crew))
 
 
 def shape(watch: CapacityWatch, crew: Crew, settings: Settings) -> dict[str, Any]:

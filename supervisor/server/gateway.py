@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 
 from supervisor import __version__
 from supervisor.config import gateway, user
-from supervisor.features.night.service import spent_by_nights
 from supervisor.gateway import process_lock, status_client
 from supervisor.gateway.admission.dimension import INPUT, NAMES, OUTPUT, TOKENS
 from supervisor.gateway.admission.types import BreakerState, GatewaySettings, Refusal, Upstream
@@ -30,6 +29,7 @@ from supervisor.kernel.errors import ConfigError, NightcrewError, NotRunning, Ti
 from supervisor.kernel.events import Event, NightsSpent, ProviderChanged, TrafficChanged
 from supervisor.kernel.names import Identity
 from supervisor.kernel.night import NightSpent
+from supervisor.kernel.night_rules import spent_by_nights
 from supervisor.server import gateway_process, prices
 from supervisor.server.gateway_report import GatewayReport
 from supervisor.server.wakeups import was_set
@@ -488,6 +488,11 @@ class GatewayKeeper:
         if not self._models.now().upstreams:
             return None
         return self._gateway.word if self._gateway is not None else GatewayReport()
+
+    def read_settings(self) -> list[str]:
+        """Read the settings file as it is now. Return a sentence for each process that must be restarted to take it up."""
+        self._models.now(at_once=True)
+        return self._models.outdated()
 
     async def run(self, say: Callable[[Said], None]) -> None:
         """Keep it until cancelled; the gateway goes on without us then."""

@@ -9,14 +9,11 @@ import os
 import re
 import sys
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import assert_never
 
-from supervisor.features.best_of import service as best_of_service
-from supervisor.features.night import service as night_service
-from supervisor.features.night.service import KeepingAwake, SettingAside
-from supervisor.features.quotas.service import QuotaDesk
+from supervisor.contract import Services
 from supervisor.gateway.keys import Log
 from supervisor.host import files, processes, untrusted_fs
 from supervisor.host.clock import Clock, busy_s, moment
@@ -45,7 +42,6 @@ from supervisor.kernel.decision import (
 )
 from supervisor.kernel.errors import DiskFull, LedgerError, NightcrewError, NotRunning, Refused
 from supervisor.kernel.events import AdmissionChanged, Event, Secured, Started, Submitted
-from supervisor.kernel.night import NightState
 from supervisor.kernel.retry import JITTER
 from supervisor.kernel.schedule import held_tasks, wakes_at
 from supervisor.kernel.spec import Settings, Submission, TaskSpec
@@ -61,7 +57,8 @@ from supervisor.server.attempts.publishing import Publishing
 from supervisor.server.attempts.sending import Sending
 from supervisor.server.attempts.session_desk import SessionDesk
 from supervisor.server.capacity import CapacityWatch
-from supervisor.server.gateway_report import GatewayReport
+from supervisor.server.gateway import GatewayKeeper
+from supervisor.server.hooks import Hooks
 from supervisor.server.wakeups import was_set
 from supervisor.store.ledger import Ledger, Settle
 from supervisor.store.rows import AttemptRow
@@ -191,17 +188,14 @@ def words(seconds: float) -> str:
 
 # Incidents
 # ---------
-# What a person is not there for, looked after at each step: outages, sleeps and restarts of the machine, a wall clock that was set,
-# and in a night what asks for a person and what keeps the machine awake.
+# Outages, sleeps and restarts of the machine, and a wall clock that was set, looked for at each step.
 
 
 class Incidents:
     """Of one supervisor. Belongs to the loop's thread."""
 
-    def __init__(self, doors: Doors, clock: Clock, settings: Settings, tell: Callable[[Event], None], alert: Callable[[str], None]) -> None:
+    def __init__(self, doors: Doors, clock: Clock, alert: Callable[[str], None]) -> None:
         self.timekeeping = Timekeeping(doors.ledger, clock, alert)
-        self.setting_aside = SettingAside(doors.ledger, clock, tell, settings.night.ask_max)
-        self._awake = KeepingAwake(doors.home, clock, alert, wanted=settings.night.inhibit_sleep)
         self._outages = Outages(doors.ledger, alert)
         self._home = doors.home
 
@@ -213,12 +207,6 @@ class Incidents:
         """After each step of the loop."""
         self.timekeeping.step()
         self._outages.step(crew.health.outage)
-        self.setting_aside.step(crew)
-        self._awake.step(crew)
-
-    def end(self) -> None:
-        """The supervisor leaves."""
-        self._awake.release()
 
 
 # Submissions
@@ -243,9 +231,9 @@ class _Waiting:
 class Submissions:
     """One supervisor's. It belongs to one event loop."""
 
-    def __init__(self, ledger: Ledger, clock: Clock, offer: Callable[[Iterable[Event]], None]) -> None:
+    def __init__(self, ledger: Ledger, clock: Clock, hooks: Hooks, offer: Callable[[Iterable[Event]], None]) -> None:
         """`offer` gets the events of each new run as soon as it is committed, also when its client has left meanwhile."""
-        self._ledger, self._clock, self._offer = ledger, clock, offer
+        self._ledger, self._clock, self._hooks, self._offer = ledger, clock, hooks, offer
         self._waiting: list[_Waiting] = []
         self._committing: asyncio.Task[None] | None = None
 
@@ -289,7 +277,7 @@ class Submissions:
         tasks = self._ledger.tasks_of_run(run, now, known)
         needed = sorted({need for task in tasks for need in task.after} - {task.id for task in tasks})
         before = [self._ledger.task(need, now) for need in needed]
-        self._offer([*night_service.began(self._ledger, run), Submitted((*before, *tasks))])
+        self._offer([*self._hooks.begins(self._ledger, run), Submitted((*before, *tasks))])
 
     def _made(self, batch: list[_Waiting]) -> list[Made | NightcrewError]:
         try:
@@ -329,53 +317,39 @@ TICKS = 256
 class Loop:
     """One supervisor's main loop. Build it with `wiring.build`, run it with `run`."""
 
-    def __init__(self, doors: Doors, settings: Settings, quotas: QuotaDesk, clock: Clock) -> None:
+    def __init__(self, doors: Doors, settings: Settings, hooks: Hooks, clock: Clock) -> None:
         alerts = Alerts()
         self.alerts, self.alert, self.said = alerts.newest, alerts.say, alerts
-        self.ledger, self._home = doors.ledger, doors.home
+        self.ledger, self.home, self.hooks, self.services = doors.ledger, doors.home, hooks, Services()
         self.observer, self.ending, self.snapshots = doors.observer, doors.ending, doors.snapshots
-        self.submissions = Submissions(doors.ledger, clock, self.events)
-        self.quotas, self.settings, self.clock = quotas, settings, clock
+        self.submissions = Submissions(doors.ledger, clock, hooks, self.events)
+        self.settings, self.clock = settings, clock
         self.crew = Crew(slots=settings.slots, order=Order(settings.weights, settings.ageing_s, settings.admission, JITTER))
         self.stopping = False
         self.ready = False
         """Recovery is over: every attempt of the ledger is adopted, or has the job that it needs."""
         self.ticks: deque[float] = deque(maxlen=TICKS)
         """Seconds of processor time that the newest steps took of this thread, with what jobs did on it meanwhile."""
-        self.after_step: Callable[[], None] = lambda: None
-        self.on_hangup: Callable[[], bool] = lambda: False
-        self.no_gateway: Callable[[], str] = lambda: ""
-        """Why agents could reach no model now, or nothing. Whoever says it has told a person already."""
-        self.of_gateway: Callable[[], GatewayReport | None] = lambda: None
-        """What the gateway said last; None where none is needed."""
-        self.read_settings: Callable[[], list[str]] = list
-        """Read the settings file as it is now; return a sentence for each process that must be restarted to take it up."""
-        self.look_for_note: Callable[[str], None] = lambda _: None
-        """Offer `NoteAppeared` once a note is there."""
-        self.told_here: Callable[..., dict[str, object]] = lambda **_: {"number": 0, "line": ""}
         self.asked = asyncio.Event()
         """An agent has just said that it needs a person."""
-        self.try_receivers: Callable[[], Awaitable[dict[str, str]]]
         self._pending: list[Event] = []
         self._wake = asyncio.Event()
         self._rested_from = 0.0
         self._hinted_at = -EAGER_S
         self._drain_s = DRAIN_S
         self._giving = False
-        self.jobs = Jobs(doors, clock, self._told, self.alert)
+        denied = functools.partial(hooks.denied, self)
+        self.jobs = Jobs(doors, clock, self._told, self.alert, denied, settings.memory.leases)
         self._under_way = AttemptJobs(self.alert, lambda: self.stopping, self.jobs.waiting, self.wake)
         self.settled = self._under_way.settled
         self.admission = Admission(doors.observer, self.jobs, settings, clock, self.alert)
         self.emergency = Emergency(doors, self.alert)
-        self._why_no_gateway = lambda: self.no_gateway()  # which is set later
-        self.write_report = functools.partial(night_service.write, where=doors.home, alert=self.alert)
-        self.admission.quiet_sources += [self.emergency.why, self._why_no_gateway]
-        self.admission.codes |= {self.emergency.why: "stopped", self._why_no_gateway: "gateway"}
+        self.admission.quiet_sources += [self.emergency.why, self.no_gateway]
+        self.admission.codes |= {self.emergency.why: "stopped", self.no_gateway: "gateway"}
         self.admission_history = AdmissionHistory(doors.ledger, self.admission)
         self.capacity = CapacityWatch(doors.ledger.needs, settings, clock)
         self.pausing = Pausing(doors, self.jobs, clock, self.emergency, Terms(settings, self._told, lambda: self.stopping))
-        self.incidents = Incidents(doors, clock, settings, lambda event: self.events([event]), self.alert)
-        self.jobs.denied = lambda *denied: self.incidents.setting_aside.denied(self.crew, *denied)
+        self.incidents = Incidents(doors, clock, self.alert)
         self.measuring = Measuring(doors, self.jobs, clock, settings, lambda event: self.events([event]))
         self.watching = Watching(doors, self.jobs, clock, lambda event: self.events([event]), self.measuring.cpu_s)
         self.publishing = Publishing(doors, self.jobs, clock)
@@ -415,7 +389,7 @@ class Loop:
         self.incidents.step(self.crew)
         if held_tasks(self.crew):
             self.alert(why_held(self.crew.held_back))
-        self.after_step()
+        self.hooks.step(self)
 
     async def _wait(self) -> None:
         timeout = TICK_S
@@ -442,15 +416,9 @@ class Loop:
         self._drain_s = 0.0 if now else DRAIN_S
         self.wake()
 
-    def hangup(self) -> None:
-        """The terminal is gone. When the tmux server took it along, `on_hangup` finds another place to talk to and work goes on."""
-        if not self.on_hangup():
-            self.stop()
-
     async def _drain(self) -> None:
         """Give the launches and finishes under way their time, then leave; what is cut off is found by recovery."""
         self._pending.append(AdmissionChanged(False))
-        self.incidents.end()
         deadline = self.clock.monotonic() + self._drain_s
         while self._under_way and (left := deadline - self.clock.monotonic()) > 0:
             await self._under_way.one_ended(left)
@@ -540,18 +508,18 @@ class Loop:
                 failpoint("finish.committed")
                 self.capacity.ended((task, epoch))
                 self._under_way.start((task, epoch), self.jobs.release, None)
-            case MoveNight(run, NightState.ENDED):
-                self.write_report(run)
-            case LookForNote(note):
-                self.look_for_note(note)
-            case Compare(group):
-                self.events(best_of_service.by_itself(self.ledger, group))
             case Choose():
                 failpoint("choice.committed")
-            case MarkRunning() | SetState() | Revive() | MoveNight():
+            case MarkRunning() | SetState() | Revive() | MoveNight() | LookForNote() | Compare():
                 pass
             case _:
                 assert_never(command)
+        self.hooks.act(self, command)
+
+    def no_gateway(self) -> str:
+        """Return why no agent can reach a model now, '' when an agent can. A person has been told already."""
+        keeper = self.services.find(GatewayKeeper)
+        return keeper.why_not() if keeper is not None else ""
 
     def _collect(self, key: Key, end: End, cause: str) -> None:
         collect = functools.partial(self.jobs.collect, end=end, cause=cause)
@@ -628,9 +596,7 @@ class Loop:
         for row in rows:
             self._resume((row.task, row.epoch), row, seen[row.task, row.epoch])
         # First of all, so that whatever the jobs above observe meets a known task; the first step looks at the disk before it starts any.
-        for run in night_service.unreported(self.ledger, self._home, self.clock.wall()):
-            self.write_report(run)
-        self._pending[:0] = [*night_service.began(self.ledger), Submitted(self.ledger.unfinished(self.clock.monotonic()))]
+        self._pending[:0] = [*self.hooks.begins(self.ledger), Submitted(self.ledger.unfinished(self.clock.monotonic()))]
 
     def _resume(self, key: Key, row: AttemptRow, what: Seen | None) -> None:
         match row.state:

@@ -18,12 +18,10 @@ from agents.kinds import of_task
 from agents.status import NEEDS_PERSON, RESTS, AgentState, Evidence, Source, Status, fuse
 from memory import mail_rows
 from supervisor import __version__
-from supervisor.features.best_of import rows as best_of_rows
 from supervisor.features.best_of import service as best_of_service
 from supervisor.host import processes
-from supervisor.kernel import admission, decision, names
+from supervisor.kernel import admission, names
 from supervisor.kernel.admission import Conditions, Decision, Verdict
-from supervisor.kernel.candidates import CHOICE, asks_choice
 from supervisor.kernel.decision import is_held_back, may_pause
 from supervisor.kernel.errors import NotFound, NotRunning, Refused, UsageError
 from supervisor.kernel.events import CancelAsked, Event, PauseAsked, ResumeAsked, RetryAsked, Submitted
@@ -33,6 +31,7 @@ from supervisor.kernel.states import FINAL, AttemptState, TaskState
 from supervisor.server import capacity, gateway_report
 from supervisor.server.attempts.observe import LookedAt
 from supervisor.server.attempts.sending import Key, typable
+from supervisor.server.gateway import GatewayKeeper
 from supervisor.store import queries
 
 if TYPE_CHECKING:
@@ -258,9 +257,14 @@ async def handle_needs(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
         if heard:
             states[name] = str(status.state)
     loop.looked_at = {key: seen for key, seen in loop.looked_at.items() if key[0] in loop.crew.living}
-    told = loop.told_here(watches=args.get("watches") is True)
     agents = sorted(found, key=lambda one: one["since"])
-    return {"agents": agents, "states": states, "mail": _mail(loop), "choices": _choices(loop), "told": told}
+    return {"agents": agents, "states": states, "mail": _mail(loop), **loop.hooks.needs(loop, args)}
+
+
+async def is_attended(loop: Loop, key: tuple[str, int]) -> bool:
+    """Return whether a person is attached to the pane of an attempt."""
+    known = await loop.sending.known(key)
+    return known is not None and known.person_s is not None
 
 
 async def _seen(loop: Loop, key: tuple[str, int], heard: list[Evidence], together: OneLook) -> Status:
@@ -277,11 +281,6 @@ async def _seen(loop: Loop, key: tuple[str, int], heard: list[Evidence], togethe
 def _mail(loop: Loop) -> list[dict[str, Any]]:
     now = loop.clock.wall()
     return [one.shape(now) for one in mail_rows.asked_of_person(loop.ledger.db)]
-
-
-def _choices(loop: Loop) -> list[dict[str, Any]]:
-    since = best_of_rows.since(loop.ledger.db, decision.to_choose(loop.crew))
-    return [{"task": task, "state": CHOICE, "detail": asks_choice(task.rpartition("/")[2]), "since": at} for task, at in since.items()]
 
 
 # Pause
@@ -336,7 +335,8 @@ async def handle_ping(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
     """pid, version, slots, the latest alerts, and why tasks wait that could start: `no_gateway` (text, or empty), and as verdicts `closed`
     (of the whole crew), `held_back` (by class), `slots_free` and `nights`. `gateway` is what that said last, and null where none is needed.
     `tick_ms_p99`: of `Loop.ticks`. With `settings` the file is read first, and `outdated` names what needs a restart."""
-    outdated = loop.read_settings() if args.get("settings") else []
+    keeper = loop.services.find(GatewayKeeper)
+    outdated = keeper.read_settings() if args.get("settings") and keeper is not None else []
     return {
         "pid": os.getpid(),
         "version": __version__,
@@ -346,7 +346,7 @@ async def handle_ping(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
         "tick_ms_p99": round(1000 * sorted(loop.ticks)[len(loop.ticks) * 99 // 100], 3) if loop.ticks else 0.0,
         "outdated": outdated,
         "no_gateway": loop.no_gateway(),
-        "gateway": gateway_report.to_ping(loop.of_gateway()),
+        "gateway": gateway_report.to_ping(keeper.word() if keeper is not None else None),
         **gateway_report.conditions_to_ping(conditions(loop)),
     }
 

@@ -21,10 +21,6 @@ from typing import Any, TypeVar
 from memory.service import requests
 from memory.service.desk import MemoryDesk
 from supervisor.client import protocol
-from supervisor.features.landing import service as landing_service
-from supervisor.features.landing.service import TrainDesk
-from supervisor.features.map import service as map_service
-from supervisor.features.map.service import MapDesk
 from supervisor.host import unix_sockets
 from supervisor.host.paths import Home
 from supervisor.kernel import tokens
@@ -32,7 +28,7 @@ from supervisor.kernel.errors import NightcrewError, NotRunning, Refused, UsageE
 from supervisor.kernel.states import LIVING
 from supervisor.server.agent_requests import VERBS, AddRate, Asked
 from supervisor.server.loop import Loop
-from supervisor.server.request_table import ENDS_WITH_ITS_CLIENT, HANDLERS
+from supervisor.server.request_table import HANDLERS
 
 # Socket server
 # -------------
@@ -282,25 +278,21 @@ SERVER_TERMS = Terms(request_max=protocol.MAX_REQUEST, read_s=30.0, silent_max=2
 class Server(SocketServer):
     """The socket of the command line."""
 
-    def __init__(self, loop: Loop, home: Home, maps: MapDesk, memory_desk: MemoryDesk, trains: TrainDesk) -> None:
+    def __init__(self, loop: Loop, home: Home, memory_desk: MemoryDesk) -> None:
         super().__init__(home.daemon_socket, SERVER_TERMS, loop.alert)
-        self._loop = loop
-        self._maps, self._memory, self._trains = maps, memory_desk, trains
+        self._loop, self._memory = loop, memory_desk
+        self._handlers = {**HANDLERS, **loop.hooks.requests}
 
     async def serve(self, line: bytes, visitor: Visitor) -> dict[str, Any]:
         """See `SocketServer.serve`."""
         verb, args = protocol.parse(line)
-        if verb == "map":
-            return await map_service.handle(self._maps, args)
-        if verb == "land":
-            return await landing_service.handle(self._trains, args)
         if (of_memory := requests.VERBS.get(verb)) is not None:
             return await visitor.until_gone(of_memory(self._memory, args))
-        handler = HANDLERS.get(verb)
+        handler = self._handlers.get(verb)
         if handler is None:
-            raise UsageError("the supervisor knows no verb", on=verb, why=f"known: {', '.join(sorted(HANDLERS))}")
+            raise UsageError("the supervisor knows no verb", on=verb, why=f"known: {', '.join(sorted(self._handlers))}")
         work = handler(self._loop, args)
-        return await (visitor.until_gone(work) if verb in ENDS_WITH_ITS_CLIENT else work)
+        return await (visitor.until_gone(work) if verb in self._loop.hooks.interrupted else work)
 
 
 # Agents socket
@@ -322,11 +314,11 @@ JOURNAL_S = 10.0
 class AgentsSocket(SocketServer):
     """The socket of the agents."""
 
-    def __init__(self, loop: Loop, home: Home, secret: bytes, maps: MapDesk, memory: MemoryDesk) -> None:
+    def __init__(self, loop: Loop, home: Home, secret: bytes, memory: MemoryDesk) -> None:
         super().__init__(home.agents_socket, AGENTS_SOCKET_TERMS, loop.alert)
         self._loop = loop
         self._secret = secret
-        self._maps, self._memory = maps, memory
+        self._memory, self._verbs = memory, {**VERBS, **loop.hooks.agent_requests}
         self._refused_at = -JOURNAL_S
         self._unsaid = 0
         self._asked: Counter[tuple[str, int]] = Counter()
@@ -336,13 +328,13 @@ class AgentsSocket(SocketServer):
         """See `SocketServer.serve`."""
         verb, args, token = protocol.parse_agents(line)
         who = task, epoch = self._who(token, verb, visitor.pid)
-        handle = VERBS.get(verb)
+        handle = self._verbs.get(verb)
         if handle is None:
-            raise UsageError("agents have no verb", on=verb, why=f"known: {', '.join(sorted(VERBS))}")
+            raise UsageError("agents have no verb", on=verb, why=f"known: {', '.join(sorted(self._verbs))}")
         if self._asked[who] >= ASKED_MAX:
             why = f"{ASKED_MAX} requests of this attempt wait for their answers"
             raise Refused("one request too many", on=verb, why=why, hint="let a request end, then ask again")
-        asked = Asked(self._loop, task, epoch, args, self._home, self._adds, self._maps, self._memory)
+        asked = Asked(self._loop, task, epoch, args, self._home, self._adds, self._memory)
         self._asked[who] += 1
         try:
             return await visitor.until_gone(handle(asked))

@@ -9,27 +9,15 @@ import os
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from agents.tmux import Tmux
 from memory.service.desk import MemoryDesk
-from nightcrew.plugins.otel import service
 from supervisor.client import start
 from supervisor.config import user
-from supervisor.features.audit import service as audit_service
-from supervisor.features.audit.service import Anchoring
-from supervisor.features.clean import service as clean_service
-from supervisor.features.conflicts import service as conflicts_service
-from supervisor.features.conflicts.service import ConflictWatch
-from supervisor.features.landing.service import TrainDesk
-from supervisor.features.map.service import MapDesk
-from supervisor.features.notify import notify_environment
-from supervisor.features.notify import service as notify_service
-from supervisor.features.quotas.service import QuotaDesk
-from supervisor.features.retention import service as retention_service
-from supervisor.features.retention.service import Keeper, Keeping
+from supervisor.contract import Feature, Supervisor
 from supervisor.features.snapshots.service import SnapshotDesk
 from supervisor.gateway.keys import Form, Log, Redactor
 from supervisor.host import cores, files, limits, scratch, secrets, unix_sockets
@@ -38,7 +26,7 @@ from supervisor.host.paths import FAR, FAR_PREFIX, Home
 from supervisor.kernel import audit
 from supervisor.kernel.audit import LogFormat, Said
 from supervisor.kernel.errors import ConfigError
-from supervisor.server import crew_figures, requests
+from supervisor.server import crew_figures
 from supervisor.server.attempts.agent_access import AgentAccess
 from supervisor.server.attempts.collect import Ending, EndingDoors
 from supervisor.server.attempts.environments import Environments
@@ -49,6 +37,7 @@ from supervisor.server.attempts.limits import LimitDesk
 from supervisor.server.attempts.observe import Observer
 from supervisor.server.attempts.zygotes import Zygotes
 from supervisor.server.gateway import Gateway, GatewayKeeper, Models
+from supervisor.server.hooks import Hooks
 from supervisor.server.lock import DaemonLock
 from supervisor.server.loop import Loop
 from supervisor.server.sockets import AgentsSocket, Server
@@ -61,7 +50,7 @@ from worktrees.repository import tracked
 DYING_S = 0.5
 
 
-def serve(home: Home, settings_file: Path, after_step: Callable[[Loop], None] = lambda _: None) -> None:
+def serve(home: Home, settings_file: Path, features: Iterable[Feature]) -> None:
     """Be the supervisor until told to stop by `down` or a signal. Blocks.
 
     Raises Refused when another supervisor runs, LedgerError when the ledger cannot be used, ConfigError, ToolMissing; in each case
@@ -95,16 +84,14 @@ def serve(home: Home, settings_file: Path, after_step: Callable[[Loop], None] = 
             observer, made = Observer(home, tmux), Environments(git)
             launching = Launching(access, settings, made, observer, tmux, Warmth(snapshots, zygotes, isolation, bounds, ref_guard))
             ending = Ending(access, settings, EndingDoors(observer, made, tmux, bounds, ref_guard), clock)
-            desk = QuotaDesk(home.quotas, models.now().quotas, clock)
-            loop = Loop(Doors(ledger, observer, made, launching, ending, snapshots, bounds, home, tmux), settings, desk, clock)
+            doors = Doors(ledger, observer, made, launching, ending, snapshots, bounds, home, tmux)
+            loop = Loop(doors, settings, Hooks(features), clock)
             loop.said.log = _json_log(home, clock, settings.log_format)
             snapshots.say = zygotes.say = bounds.say = git.say = loop.alert
             snapshots.without_keys = access.without_keys
             snapshots.recover()
-            for shortfall in (*limits.shortfalls(limits.probe()), *isolation.shortfalls(), *filter(None, [desk.trouble])):
+            for shortfall in (*limits.shortfalls(limits.probe()), *isolation.shortfalls()):
                 loop.alert(shortfall)
-            loop.after_step = lambda: after_step(loop)
-            loop.on_hangup = lambda: _outlive_terminal(tmux, home)
             asyncio.run(_serve(loop, access, tmux, git))
     finally:
         lock.close()
@@ -124,49 +111,28 @@ def _json_log(home: Home, clock: Clock, wanted: str) -> Log | None:
 
 
 async def _serve(loop: Loop, access: AgentAccess, tmux: Tmux, git: Git) -> None:
-    _drain_on_signals(loop)
+    _drain_on_signals(loop, tmux)
     home, events = access.home, asyncio.get_running_loop()
 
     def alert(said: Said) -> None:
         events.call_soon_threadsafe(loop.alert, said)
 
-    access.models.alert, maps, memory = alert, MapDesk(loop, home, requests.handle_submit, git), MemoryDesk(loop, home)
-    trains = TrainDesk(loop, home, git, functools.partial(requests.hand_over, loop), functools.partial(clean_service.handle, loop))
+    access.models.alert, memory = alert, MemoryDesk(loop, home)
     loop.jobs.told_before, memory.search.tracked = memory.search.before, functools.partial(_tracked, home, git)
-    loop.incidents.setting_aside.who_asks = functools.partial(_who_asks, loop)
-    loop.incidents.setting_aside.attended = functools.partial(_is_attended, loop)
-    spans = user.load_telemetry(access.models.file)
-    handed = notify_environment.seen(home, spans.variables)
-    with contextlib.closing(loop.quotas):
-        async with (
-            service.exported(home, access.models.file, spans, handed, service.Doors(loop.clock, alert)),
-            _hints(loop, home.hint_socket),
-            _tmux_socket(loop, tmux, home),
-            maps.kept(),
-            memory.kept(),
-            trains.kept(),
-            Server(loop, home, maps, memory, trains),
-            AgentsSocket(loop, home, access.secret, maps, memory),
-            audit_service.kept(proof := Anchoring(home, access.secret, loop.clock), loop.alert),
-            retention_service.kept(_keeping(loop, home, proof)) as loop.jobs.keeping,
-            conflicts_service.kept(ConflictWatch(loop, home, git, memory.mail.tell)),
-            _gateway(loop, access, memory),
-            notify_service.told(loop, home, access.models.file, tmux),
-        ):
+    loop.services.put(access.models)
+    loop.services.put(memory)
+    supervisor = Supervisor(loop, home, git, tmux, access.secret, access.models.file, alert)
+    async with (
+        _hints(loop, home.hint_socket),
+        _tmux_socket(loop, tmux, home),
+        memory.kept(),
+        _gateway(loop, access, memory),
+        contextlib.AsyncExitStack() as services,
+    ):
+        for service in loop.hooks.services:
+            await services.enter_async_context(service(supervisor))
+        async with Server(loop, home, memory), AgentsSocket(loop, home, access.secret, memory):
             await loop.run()
-
-
-def _keeping(loop: Loop, home: Home, proof: Anchoring) -> Keeping:
-    events = asyncio.get_running_loop()
-
-    async def write(event: str, data: Mapping[str, object]) -> None:
-        loop.ledger.journal(None, None, event, data)
-
-    def note(event: str, data: Mapping[str, object]) -> None:
-        asyncio.run_coroutine_threadsafe(write(event, data), events).result()
-
-    doors = retention_service.Doors(lambda: proof.proven, note, loop.settings.disk_free_min)
-    return Keeping(Keeper(home, loop.settings.keep, loop.clock, doors), loop.alert)
 
 
 def _tracked(home: Home, git: Git, project: str) -> list[str] | None:
@@ -174,15 +140,6 @@ def _tracked(home: Home, git: Git, project: str) -> list[str] | None:
     with contextlib.closing(sqlite.connect_readonly(home.ledger)) as db:
         row = db.execute("SELECT common_dir FROM project WHERE id = ?", (project,)).fetchone()
     return tracked(git, Path(row["common_dir"])) if row is not None else None
-
-
-async def _who_asks(loop: Loop) -> list[Mapping[str, Any]]:
-    return list((await requests.handle_needs(loop, {}))["agents"])
-
-
-async def _is_attended(loop: Loop, key: tuple[str, int]) -> bool:
-    known = await loop.sending.known(key)
-    return known is not None and known.person_s is not None
 
 
 @contextlib.asynccontextmanager
@@ -194,19 +151,13 @@ async def _gateway(loop: Loop, access: AgentAccess, memory: MemoryDesk) -> Async
         return Gateway(access.models, loop.clock, lambda event: loop.events([event]), loop.alert, figures)
 
     keeper = GatewayKeeper(access.models, loop.clock, made, lambda: bool(loop.crew.living))
-    loop.no_gateway, loop.of_gateway = keeper.why_not, keeper.word
-    loop.read_settings = functools.partial(_read_settings, access.models)
+    loop.services.put(keeper)
     task = asyncio.create_task(keeper.run(loop.alert))
     try:
         yield
     finally:
         task.cancel()
         await asyncio.wait([task])
-
-
-def _read_settings(models: Models) -> list[str]:
-    models.now(at_once=True)
-    return models.outdated()
 
 
 async def _figures(loop: Loop, memory: MemoryDesk, pid: int, since: float) -> Mapping[str, Any]:
@@ -226,7 +177,7 @@ def _outlive_terminal(tmux: Tmux, home: Home) -> bool:
     return True
 
 
-def _drain_on_signals(loop: Loop) -> None:
+def _drain_on_signals(loop: Loop, tmux: Tmux) -> None:
     """The first signal drains, a second one leaves at once: what is under way is found again by recovery."""
 
     def asked() -> None:
@@ -234,10 +185,14 @@ def _drain_on_signals(loop: Loop) -> None:
             os._exit(130)
         loop.stop()
 
+    def hung_up() -> None:
+        if not _outlive_terminal(tmux, loop.home):
+            loop.stop()
+
     events = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         events.add_signal_handler(number, asked)
-    events.add_signal_handler(signal.SIGHUP, loop.hangup)
+    events.add_signal_handler(signal.SIGHUP, hung_up)
 
 
 @contextlib.asynccontextmanager

@@ -20,10 +20,12 @@ import pytest
 
 from supervisor import __version__
 from supervisor.client import protocol
+from supervisor.features.registry import BUILT_IN
 from supervisor.host import secrets
 from supervisor.kernel import tokens
 from supervisor.kernel.errors import NightcrewError, NotRunning, Refused, UsageError
 from supervisor.server.agent_requests import VERBS
+from supervisor.server.hooks import Hooks
 from supervisor.server.request_table import HANDLERS
 from supervisor.server.sockets import AGENTS_SOCKET_TERMS, ASKED_MAX
 from supervisor.store import sqlite
@@ -81,7 +83,8 @@ def test_the_socket_is_the_users_alone(house: House, agent: str) -> None:
 
 
 def test_no_verb_of_a_person_is_an_agents(house: House, agent: str) -> None:
-    for verb in sorted(HANDLERS.keys() - VERBS.keys()):
+    hooks = Hooks(BUILT_IN)
+    for verb in sorted({*HANDLERS, *hooks.requests} - {*VERBS, *hooks.agent_requests}):
         with pytest.raises(UsageError, match="agents have no verb"):
             pytest.fail(f"{verb}: {ask(house, verb, agent, tasks=[house.task('agent').id], now=True)}")
     assert house.state("agent") == "running" and house.ready()

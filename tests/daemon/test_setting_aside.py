@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.features.night.service import PATIENCE_S, SettingAside
+from supervisor.features.night.service import PATIENCE_S, Seen, SettingAside
 from supervisor.kernel.crew import Crew
 from supervisor.kernel.events import Event, PersonNeeded
 from supervisor.kernel.night import Night, NightTerms
@@ -38,8 +38,7 @@ class Place:
             {"task": TASK, "state": "waiting_input", "detail": "Which colour?", "since": self.clock.wall()}
         ]
         self.looks = 0
-        self.aside = SettingAside(self.ledger, self.clock, self.told.append, ask_max=3)
-        self.aside.who_asks, self.aside.attended = self._who_asks, self._attended
+        self.aside = SettingAside(self.ledger, self.clock, self.told.append, 3, Seen(self._who_asks, self._attended))
 
     def put(self, paused: PauseState | None = None, night: str = RUN) -> None:
         attempt = Attempt(1, AttemptState.RUNNING, 0.0, paused=paused)

@@ -10,6 +10,7 @@ import pytest
 
 from supervisor.host.clock import SystemClock
 from supervisor.kernel.errors import LedgerError, NightcrewError, TokenRefused
+from supervisor.server.hooks import Hooks
 from supervisor.server.loop import Made, Submissions
 from supervisor.store.ledger import Ledger
 from tests.ledger.kit import Wall, rows, spec, submission
@@ -19,7 +20,7 @@ def handed_over(ledger: Ledger, *orders: tuple[str, str, str]) -> list[Made | Ba
     """Submit runs at one moment: of each its key, its id, and a token."""
 
     async def all_at_once() -> list[Made | BaseException]:
-        desk = Submissions(ledger, SystemClock(), lambda _: None)
+        desk = Submissions(ledger, SystemClock(), Hooks(()), lambda _: None)
         work = (desk.commit(submission(spec(key), key=key, token=token), run) for key, run, token in orders)
         return await asyncio.gather(*work, return_exceptions=True)
 

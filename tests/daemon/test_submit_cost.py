@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 from supervisor.kernel.spec import Settings, Submission
 from supervisor.server import requests
+from supervisor.server.hooks import Hooks
 from supervisor.server.loop import Submissions
 from supervisor.store.ledger import Ledger
 from tests.core.effort import steps
@@ -38,7 +39,7 @@ def handed_over(ledger: Ledger, order: Submission) -> None:
     clock = SimpleNamespace(wall=Wall(), monotonic=lambda: 0.0)
     loop = SimpleNamespace(
         ledger=ledger,
-        submissions=Submissions(ledger, clock, lambda _: None),
+        submissions=Submissions(ledger, clock, Hooks(()), lambda _: None),
         clock=clock,
         settings=Settings(),
         queued=lambda: 0,

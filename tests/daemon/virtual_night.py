@@ -135,7 +135,7 @@ class VirtualNight(VirtualCrew):
         """Hand the plan over: of both kinds, every tenth task after another."""
         made = [spec(f"t{number}", kind="claude", prompt="do it", argv=(), retries=2, after=_after(number)) for number in range(count)]
         self.ledger.submit(submission(*made, key=RUN, night=NightOrder(self._terms, plan="/night.toml", plan_hash="0" * 64)), RUN)
-        self.say(*night_service.began(self.ledger), Submitted(self.ledger.tasks_of_run(RUN, self.now)))
+        self.say(*night_service.begins(self.ledger), Submitted(self.ledger.tasks_of_run(RUN, self.now)))
 
     def say(self, *events: Event) -> None:
         """As the loop: nobody hears while no supervisor lives."""
@@ -301,7 +301,7 @@ class VirtualNight(VirtualCrew):
         self._time.note_boot(self.home)
         self.crew = Crew(slots=SLOTS, order=self.crew.order)
         rows = [row for row in self.ledger.unreleased() if row.state is not AttemptState.ENDED]
-        self.say(*night_service.began(self.ledger), Submitted(self.ledger.unfinished(self.now)))
+        self.say(*night_service.begins(self.ledger), Submitted(self.ledger.unfinished(self.now)))
         self._tell_spent()
         for row in rows:
             key = row.task, row.epoch

@@ -16,6 +16,9 @@ from pathlib import Path
 
 from nightcrew.plugins.otel import cursor, rules
 from nightcrew.plugins.otel.rules import Cursor, Terms
+from supervisor.config import user
+from supervisor.contract import Supervisor
+from supervisor.features.notify import notify_environment
 from supervisor.gateway.account import reading, schema
 from supervisor.gateway.process_hardening import PASSED
 from supervisor.host.clock import Clock
@@ -112,8 +115,11 @@ class Doors:
 
 
 @contextlib.asynccontextmanager
-async def exported(home: Home, settings_file: Path, terms: Terms, environ: Mapping[str, str], doors: Doors) -> AsyncIterator[None]:
-    """Send spans while inside, where the settings name a receiver. `environ` has the variables that headers are in."""
+async def serve(supervisor: Supervisor) -> AsyncIterator[None]:
+    """Send spans inside, where the settings name a receiver."""
+    home, settings_file, doors = supervisor.home, supervisor.settings_file, Doors(supervisor.loop.clock, supervisor.alert)
+    terms = user.load_telemetry(settings_file)
+    environ = notify_environment.seen(home, terms.variables)
     if not terms.endpoint:
         home.telemetry.unlink(missing_ok=True)  # whoever begins to listen is not told the history
         yield

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from supervisor.contract import Proof
 from supervisor.features.audit import log as audit_log
 from supervisor.features.audit import rows as audit_rows
 from supervisor.features.audit import rules as audit_rules
@@ -26,6 +27,7 @@ from supervisor.server.wakeups import was_set
 from supervisor.store import sqlite
 
 if TYPE_CHECKING:
+    from supervisor.contract import Supervisor
     from supervisor.host.clock import Clock
     from supervisor.host.paths import Home
 
@@ -34,7 +36,7 @@ _AT_ONCE = 20
 """Anchors of one sync."""
 
 
-class Anchoring:
+class Anchoring(Proof):
     """One supervisor's. Belongs to one thread a time."""
 
     def __init__(self, home: Home, secret: bytes, clock: Clock) -> None:
@@ -115,10 +117,11 @@ def places(home: Home, secret: bytes) -> dict[str, Place]:
 
 
 @contextlib.asynccontextmanager
-async def kept(anchoring: Anchoring, say: Callable[[str], None]) -> AsyncIterator[None]:
-    """Anchor now and then while inside, and once more at the end."""
-    over = asyncio.Event()
-    task = asyncio.get_running_loop().create_task(_keep(anchoring, say, over))
+async def serve(supervisor: Supervisor) -> AsyncIterator[None]:
+    """Anchor every few seconds inside, and once more at the end."""
+    over, loop = asyncio.Event(), supervisor.loop
+    loop.services.put(anchoring := Anchoring(supervisor.home, supervisor.secret, loop.clock), Proof)
+    task = asyncio.get_running_loop().create_task(_keep(anchoring, loop.alert, over))
     try:
         yield
     finally:

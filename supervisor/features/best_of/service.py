@@ -13,8 +13,9 @@ from supervisor.features.best_of import rules as best_of_rules
 from supervisor.features.best_of.comparing import Comparison
 from supervisor.features.review.gate_files import flags
 from supervisor.host.failpoint import failpoint
-from supervisor.kernel import records
-from supervisor.kernel.candidates import Choice, Decider
+from supervisor.kernel import decision, records
+from supervisor.kernel.candidates import CHOICE, Choice, Decider, asks_choice
+from supervisor.kernel.decision import Compare
 from supervisor.kernel.errors import HostError, NotFound, Refused
 from supervisor.kernel.events import Chosen, Submitted
 from supervisor.kernel.result import Work
@@ -53,6 +54,18 @@ def by_itself(ledger: Ledger, group: str) -> list[Chosen]:
     found = compared(ledger, group)
     best = best_of_rules.best(found.places)
     return [] if best is None or found.choice is not None else [Chosen(made(found, best.task, Decider.GATE, found.places[0].why))]
+
+
+def compare(loop: Loop, command: Compare) -> None:
+    """Offer the choice that the ranking of a group makes by itself."""
+    loop.events(by_itself(loop.ledger, command.group))
+
+
+def choices(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG001 - the shape of every such part
+    """Return `choices`: the groups of candidates of which a person is to choose, shaped as the agents that wait."""
+    since = best_of_rows.since(loop.ledger.db, decision.to_choose(loop.crew))
+    found = [{"task": task, "state": CHOICE, "detail": asks_choice(task.rpartition("/")[2]), "since": at} for task, at in since.items()]
+    return {"choices": found}
 
 
 def made(found: Comparison, winner: str, by: Decider, why: str) -> Choice:

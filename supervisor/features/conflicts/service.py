@@ -15,6 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
+from memory.service.desk import MemoryDesk
+from supervisor.contract import Supervisor
 from supervisor.features.conflicts import compare
 from supervisor.features.conflicts import rows as conflicts_rows
 from supervisor.features.conflicts import rules as conflicts_rules
@@ -221,8 +223,10 @@ def _key(one: Conflict, to: str) -> str:
 
 
 @contextlib.asynccontextmanager
-async def kept(watch: ConflictWatch) -> AsyncIterator[None]:
-    """Looks while inside."""
+async def serve(supervisor: Supervisor) -> AsyncIterator[None]:
+    """Look inside."""
+    loop = supervisor.loop
+    watch = ConflictWatch(loop, supervisor.home, supervisor.git, loop.services.get(MemoryDesk).mail.tell)
     task = asyncio.get_running_loop().create_task(watch.run())
     try:
         yield

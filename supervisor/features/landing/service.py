@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar, assert_never
 
 from supervisor.client import follow_up
+from supervisor.contract import Supervisor
 from supervisor.features.landing import orders as train_orders
 from supervisor.features.landing import rows as landing_rows
 from supervisor.features.landing import train_rules
@@ -61,6 +62,7 @@ from supervisor.kernel.events import CancelAsked
 from supervisor.kernel.result import NOT_SECURED
 from supervisor.kernel.spec import RunSpec, Submission
 from supervisor.kernel.states import FINAL, TaskState
+from supervisor.server import requests
 from supervisor.server.loop import Loop
 from supervisor.server.wakeups import was_set
 from supervisor.store import queries, sqlite
@@ -589,10 +591,22 @@ class TrainDesk:
 # A train of merges: begin one, stop it, let it go on.
 
 
-async def handle(desk: TrainDesk, args: dict[str, Any]) -> dict[str, Any]:
+@contextlib.asynccontextmanager
+async def serve(supervisor: Supervisor) -> AsyncIterator[None]:
+    """Go on with trains inside."""
+    loop = supervisor.loop
+    clean = functools.partial(loop.hooks.requests["clean"], loop)
+    desk = TrainDesk(loop, supervisor.home, supervisor.git, functools.partial(requests.hand_over, loop), clean)
+    loop.services.put(desk)
+    async with desk.kept():
+        yield
+
+
+async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
     """`op` is begin, stop or resume. `begin`: `project branch base commands width repairs orders`, the last as JSON of `Orders`, and
     `entries`, in their order, each with `task epoch tip title needs trusted repairable`; returns `train`. The others: `train`, and stop
     also `why`."""
+    desk = loop.services.get(TrainDesk)
     match args.get("op"):
         case "begin":
             orders, wall = Orders.from_json(str(args["orders"])), desk.wall()

@@ -18,6 +18,7 @@ from supervisor.kernel.errors import NightcrewError, Refused, UsageError, one_li
 from supervisor.kernel.events import CancelAsked
 from supervisor.kernel.spec import TaskSpec
 from supervisor.kernel.states import FINAL, End
+from supervisor.server import requests
 from supervisor.server.loop import Loop
 from supervisor.server.wakeups import was_set
 from supervisor.store import queries
@@ -25,8 +26,10 @@ from worktrees.landing import Edit, Integrated, Left, integrate
 from worktrees.repository import discover
 
 if TYPE_CHECKING:
+    from supervisor.contract import Supervisor
     from supervisor.features.map.rules import Key
     from supervisor.host.paths import Home
+    from supervisor.server.agent_requests import Asked
     from worktrees.git import Git
 
 
@@ -300,7 +303,7 @@ class MapDesk:
 
     @contextlib.asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:
-        """Watch over the workers while inside."""
+        """Watch over the workers inside."""
         task = asyncio.get_running_loop().create_task(self._keep())
         try:
             yield
@@ -322,8 +325,23 @@ def _workers(submission: dict[str, Any], count: int) -> dict[str, Any]:
 # A map: begin it, or look how it stands.
 
 
-async def handle(maps: MapDesk, args: dict[str, Any]) -> dict[str, Any]:
+@contextlib.asynccontextmanager
+async def serve(supervisor: Supervisor) -> AsyncIterator[None]:
+    """Run maps inside."""
+    loop = supervisor.loop
+    loop.services.put(maps := MapDesk(loop, supervisor.home, requests.handle_submit, supervisor.git))
+    async with maps.kept():
+        yield
+
+
+async def ask(asked: Asked) -> dict[str, Any]:
+    """Answer a worker of a map, which asks for its next items or whether it still has those that it got; see `MapDesk.ask`."""
+    return await asked.loop.services.get(MapDesk).ask((asked.task, asked.epoch), asked.args)
+
+
+async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
     """`op` is open or look; see `MapDesk`."""
+    maps = loop.services.get(MapDesk)
     match args.get("op"):
         case "open":
             return await maps.open(args)

@@ -3,32 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import os
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from supervisor.features.night import rows as night_rows
 from supervisor.features.night.awake import SleepInhibitor
 from supervisor.host.clock import Clock
 from supervisor.host.paths import Home, home
-from supervisor.kernel import night_rules
-from supervisor.kernel.admission import Decision, Verdict
 from supervisor.kernel.crew import Crew
-from supervisor.kernel.decision import Draft, is_held_back
+from supervisor.kernel.decision import MoveNight, is_held_back
 from supervisor.kernel.errors import one_line
 from supervisor.kernel.events import Event, NightBegan, PersonNeeded
-from supervisor.kernel.night import Night, NightSpent, NightState
+from supervisor.kernel.night import Night, NightState
 from supervisor.kernel.outage import Question
 from supervisor.kernel.states import AttemptState
 from supervisor.kernel.task import Task
+from supervisor.server import requests
 from supervisor.store import journal, rows
 from supervisor.store.ledger import Ledger
 
 if TYPE_CHECKING:
+    from supervisor.contract import Supervisor
     from supervisor.server.loop import Loop
 
 
@@ -41,26 +43,12 @@ REPORTED_S = 86400.0
 """A night that ended longer ago gets no report by itself any more."""
 
 
-def began(ledger: Ledger, run: str = "") -> Iterator[NightBegan]:
-    """Those that have not ended: all of them, or the one that a run is. They belong into one decision with their tasks."""
+def begins(ledger: Ledger, run: str = "") -> Iterator[NightBegan]:
+    """Return the nights that have not ended: all of them, or the one that a run is."""
     for row in ledger.nights.open():
         if run in ("", row.run):
             until = time.strftime("%H:%M", time.localtime(row.terms.until)) if row.terms.until else ""
             yield NightBegan(Night(row.run, row.terms, row.state, row.why, until))
-
-
-def spent_by_nights(caps: Mapping[str, Any]) -> dict[str, NightSpent]:
-    """By run, from the part `caps` of the gateway's status; a gateway of another version says nothing of nights."""
-    return {
-        str(run): NightSpent(float(said["usd"]), float(said["reserved"]), bool(said["refused"]), dict(said["tasks"]))
-        for run, said in caps.get("nights", {}).items()
-    }
-
-
-def why_wait(crew: Crew) -> dict[str, Verdict]:
-    """Why tasks wait for their nights: by run, or by `run kind` where it is what that kind costs."""
-    waits = night_rules.why_wait(night_rules.Rooms(Draft(crew)), crew.start_usd) if crew.nights else ()
-    return {f"{run} {kind}".strip(): Verdict(Decision.DEFER, "night", words) for run, kind, words in waits}
 
 
 def unreported(ledger: Ledger, home: Home, wall: float) -> list[str]:
@@ -163,17 +151,23 @@ PATIENCE_S = 60.0
 EVERY_S = 2.0
 QUESTION_MAX = 200
 Key = tuple[str, int]
-WhoAsks = Callable[[], Awaitable[list[Mapping[str, Any]]]]
-"""The agents that wait for a person: `task`, `state`, `detail` and `since` (wall-clock seconds)."""
-Attended = Callable[[Key], Awaitable[bool]]
-"""Whether somebody is attached to the pane of an attempt."""
+
+
+class Seen(NamedTuple):
+    """How agents and people are seen."""
+
+    who_asks: Callable[[], Awaitable[list[Mapping[str, Any]]]]
+    """Return the agents that wait for a person: `task`, `state`, `detail` and `since` (wall-clock seconds)."""
+    attended: Callable[[Key], Awaitable[bool]]
+    """Return whether a person is attached to the pane of an attempt."""
 
 
 class SettingAside:
     """Of one supervisor. Belongs to the loop's thread."""
 
-    def __init__(self, ledger: Ledger, clock: Clock, tell: Callable[[Event], None], ask_max: int) -> None:
+    def __init__(self, ledger: Ledger, clock: Clock, tell: Callable[[Event], None], ask_max: int, seen: Seen) -> None:
         self._ledger = ledger
+        self._seen = seen
         self._clock = clock
         self._tell = tell
         self._ask_max = ask_max
@@ -181,30 +175,27 @@ class SettingAside:
         self._look: asyncio.Task[None] | None = None
         self._stood: dict[Key, float] = {}
         """When each was last seen to stand still, monotonic seconds."""
-        self.who_asks: WhoAsks | None = None
-        """To be given before a night is looked after."""
-        self.attended: Attended | None = None
 
     def step(self, crew: Crew) -> None:
         """Look, unless no night goes on, the look before is still under way or was a moment ago."""
         now = self._clock.monotonic()
         busy = self._look is not None and not self._look.done()
-        if not crew.nights or crew.stopped or busy or now - self._looked < EVERY_S or self.who_asks is None:
+        if not crew.nights or crew.stopped or busy or now - self._looked < EVERY_S:
             return
         self._looked = now
         stand = {
             (task.id, task.epoch): now for task in crew.living.values() if task.attempt is not None and task.attempt.paused is not None
         }
         self._stood = {key: at for key, at in self._stood.items() if now - at < PATIENCE_S} | stand
-        self._look = asyncio.get_running_loop().create_task(self._ask(crew, self.who_asks))
+        self._look = asyncio.get_running_loop().create_task(self._ask(crew))
 
-    async def _ask(self, crew: Crew, who_asks: WhoAsks) -> None:
-        for one in await who_asks():
+    async def _ask(self, crew: Crew) -> None:
+        for one in await self._seen.who_asks():
             task = crew.tasks.get(str(one["task"]))
             if task is None or not _may_be_set_aside(crew, task) or self._clock.wall() - one["since"] < PATIENCE_S:
                 continue
             key = task.id, task.epoch
-            if key not in self._stood and (self.attended is None or not await self.attended(key)):
+            if key not in self._stood and not await self._seen.attended(key):
                 self._tell(PersonNeeded(*key, self._question(task.id, str(one["detail"] or one["state"]))))
 
     def _question(self, task: str, text: str) -> Question:
@@ -225,6 +216,54 @@ class SettingAside:
 def _may_be_set_aside(crew: Crew, task: Task) -> bool:
     attempt = task.attempt
     return task.night in crew.nights and attempt is not None and attempt.state is AttemptState.RUNNING and attempt.paused is None
+
+
+# Nights
+# ------
+# The service: it sets tasks aside, keeps the machine awake, and writes the reports that a killed supervisor left out.
+
+
+class Nights:
+    """Looks after the nights of one supervisor. Belongs to the loop's thread."""
+
+    def __init__(self, loop: Loop, home: Home) -> None:
+        async def who_asks() -> list[Mapping[str, Any]]:
+            return list((await requests.handle_needs(loop, {}))["agents"])
+
+        seen = Seen(who_asks, functools.partial(requests.is_attended, loop))
+        self.aside = SettingAside(loop.ledger, loop.clock, lambda event: loop.events([event]), loop.settings.night.ask_max, seen)
+        self.awake = KeepingAwake(home, loop.clock, loop.alert, wanted=loop.settings.night.inhibit_sleep)
+
+
+@contextlib.asynccontextmanager
+async def serve(supervisor: Supervisor) -> AsyncIterator[None]:
+    """Look after nights inside."""
+    loop = supervisor.loop
+    for run in unreported(loop.ledger, supervisor.home, loop.clock.wall()):
+        write(run, supervisor.home, loop.alert)
+    loop.services.put(nights := Nights(loop, supervisor.home))
+    try:
+        yield
+    finally:
+        nights.awake.release()
+
+
+def step(loop: Loop) -> None:
+    """Look after nights, after a step of the loop."""
+    nights = loop.services.get(Nights)
+    nights.aside.step(loop.crew)
+    nights.awake.step(loop.crew)
+
+
+def moved(loop: Loop, command: MoveNight) -> None:
+    """Write the report of a night that ended."""
+    if command.state is NightState.ENDED:
+        write(command.run, loop.home, loop.alert)
+
+
+def denied(loop: Loop, task: str, epoch: int, tools: list[str]) -> Question | None:
+    """Return what a person should say of an attempt that failed since it was denied these tools."""
+    return loop.services.get(Nights).aside.denied(loop.crew, task, epoch, tools)
 
 
 # Night refused

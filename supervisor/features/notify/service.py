@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agents.tmux import Tmux
 from supervisor.config import user
+from supervisor.contract import Supervisor
 from supervisor.features.notify import notify_environment, post
 from supervisor.features.notify import rules as notify_rules
 from supervisor.features.notify.rules import DESKTOP, Kind, Known, Message, Notice, Receiver, Terms
@@ -25,6 +25,7 @@ from supervisor.host import files, processes
 from supervisor.host.clock import Clock
 from supervisor.kernel.errors import NightcrewError, NotRunning, ToolMissing, one_line
 from supervisor.server import requests
+from supervisor.server.gateway import GatewayKeeper
 from supervisor.server.loop import Loop
 from supervisor.server.wakeups import was_set
 from supervisor.store import journal
@@ -276,7 +277,8 @@ async def goes_on(loop: Loop, terms: Terms, *, without: Without | None = None) -
                 asks, detail = str(one["state"]).replace("_", " "), _without_secrets(one["detail"]) if terms.text else ""
                 found.append(notify_rules.needs_person(one["task"], f"{asks}: {detail}" if detail else asks, one["since"]))
         found += [notify_rules.needs_person(one["task"], one["detail"], one["since"]) for one in who["choices"]]
-    word = loop.of_gateway()
+    keeper = loop.services.find(GatewayKeeper)
+    word = keeper.word() if keeper is not None else None
     for trouble in word.troubles if word is not None else ():
         found.append(Notice(Kind.BREAKER_OPEN, f"gateway {trouble}", notify_rules.line(_without_secrets(trouble)), now))
     return found
@@ -284,19 +286,28 @@ async def goes_on(loop: Loop, terms: Terms, *, without: Without | None = None) -
 
 async def looked_at(loop: Loop, task: str) -> bool:
     """Whether somebody is attached to the pane of a task's agent."""
-    known, attended = loop.crew.tasks.get(task), loop.incidents.setting_aside.attended
-    return known is not None and attended is not None and await attended((task, known.epoch))
+    known = loop.crew.tasks.get(task)
+    return known is not None and await requests.is_attended(loop, (task, known.epoch))
+
+
+@dataclass(frozen=True, slots=True)
+class Receivers:
+    """What the settings of this supervisor name."""
+
+    here: Here
+    tried: Sequence[Receiver]
+    environ: Mapping[str, str]
 
 
 @contextlib.asynccontextmanager
-async def told(loop: Loop, home: Home, settings_file: Path, tmux: Tmux) -> AsyncIterator[None]:
-    """Send messages while inside, where the settings name a receiver, and to whoever is here."""
-    away, here = user.load_notify(settings_file), user.load_notify_here(settings_file)
+async def serve(supervisor: Supervisor) -> AsyncIterator[None]:
+    """Send messages inside: to the receivers that the settings name, and to a person who is here."""
+    loop, home, file = supervisor.loop, supervisor.home, supervisor.settings_file
+    away, here = user.load_notify(file), user.load_notify_here(file)
     environ = notify_environment.take(home, away, here)
-    place = Here(tmux, loop.clock, desktop=DESKTOP in here.names)
-    loop.told_here = place.told
+    place = Here(supervisor.tmux, loop.clock, desktop=DESKTOP in here.names)
     tried = (*away.receivers, *(one for one in here.receivers if one.name == DESKTOP))
-    loop.try_receivers = functools.partial(post.try_out, tried, environ)
+    loop.services.put(Receivers(place, tried, environ))
     notifying, over = list(_notifying(loop, home, away, here, place, environ)), asyncio.Event()
     if not notifying:
         yield
@@ -360,4 +371,10 @@ async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:  # noqa: A
     before it is ready."""
     if not loop.ready:
         raise NotRunning("the supervisor is still beginning", hint="nightcrew status")
-    return {"answers": await loop.try_receivers()}
+    receivers = loop.services.get(Receivers)
+    return {"answers": await post.try_out(receivers.tried, receivers.environ)}
+
+
+def told(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
+    """Return `told`: what a person who is here was told last. With `watches` a screen asks that rings when its number has grown."""
+    return {"told": loop.services.get(Receivers).here.told(watches=args.get("watches") is True)}

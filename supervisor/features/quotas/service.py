@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import difflib
 import itertools
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from memory.service.waits import LONGEST_S
 from supervisor.features.quotas.rules import Quotas
 from supervisor.gateway.admission.types import Quota
 from supervisor.host import files, processes, untrusted_fs
 from supervisor.host.clock import Clock
 from supervisor.kernel.errors import NotFound, Refused, UsageError
+from supervisor.kernel.wait_graph import WaitKind
+from supervisor.server.gateway import Models
 
 if TYPE_CHECKING:
+    from supervisor.contract import Supervisor
+    from supervisor.server.agent_requests import Asked
     from supervisor.server.loop import Loop
 
 
@@ -176,4 +182,35 @@ NOBODY = ""
 
 async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
     """`quota`: its name. `wait_s`: how long to wait at most, None for ever, 0 not at all. Returns `taken`, and `waited_s` or `next_s`."""
-    return await loop.quotas.ask(NOBODY, args)
+    return await loop.services.get(QuotaDesk).ask(NOBODY, args)
+
+
+LATE_S = 5.0
+"""Beyond the time-out of a quota, which gives up its turn by itself."""
+
+
+async def ask(asked: Asked) -> dict[str, Any]:
+    """A ticket of a named quota, as the verb of the same name gives people; the tasks that wait take turns."""
+    wait_s, quotas = asked.args.get("wait_s"), asked.loop.services.get(QuotaDesk)
+    if wait_s == 0 or not isinstance(wait_s, int | float | None):
+        return await quotas.ask(asked.task, asked.args)
+    found = await quotas.ask(asked.task, {**asked.args, "wait_s": 0})
+    what = f"quota {found['quota']}"
+    if found["taken"]:
+        asked.memory.waits.answered(asked.task, asked.epoch, WaitKind.RATE, what)
+        return found
+    longest_s = LONGEST_S if wait_s is None else wait_s + LATE_S
+    async with asked.waits(WaitKind.RATE, what, (), longest_s):
+        return await quotas.ask(asked.task, asked.args)
+
+
+@contextlib.asynccontextmanager
+async def serve(supervisor: Supervisor) -> AsyncIterator[None]:
+    """Hand out tickets inside."""
+    loop = supervisor.loop
+    desk = QuotaDesk(supervisor.home.quotas, loop.services.get(Models).now().quotas, loop.clock)
+    loop.services.put(desk)
+    if desk.trouble:
+        loop.alert(desk.trouble)
+    with contextlib.closing(desk):
+        yield

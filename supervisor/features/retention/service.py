@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from supervisor.client import start
+from supervisor.contract import Proof, Supervisor
 from supervisor.features.retention import archive as retention_archive
 from supervisor.features.retention import archiving as retention_archiving
 from supervisor.features.retention import rules as retention_rules
@@ -414,11 +415,22 @@ def _close(work: Iterator[Done | None]) -> None:
 
 
 @contextlib.asynccontextmanager
-async def kept(keeping: Keeping) -> AsyncIterator[Keeping]:
-    """Rounds while inside."""
-    task = asyncio.get_running_loop().create_task(keeping.run())
+async def serve(supervisor: Supervisor) -> AsyncIterator[None]:
+    """Archive and remove in rounds inside."""
+    loop, events = supervisor.loop, asyncio.get_running_loop()
+
+    async def write(event: str, data: Mapping[str, object]) -> None:
+        loop.ledger.journal(None, None, event, data)
+
+    def note(event: str, data: Mapping[str, object]) -> None:
+        asyncio.run_coroutine_threadsafe(write(event, data), events).result()
+
+    proof = loop.services.get(Proof)
+    doors = Doors(lambda: proof.proven, note, loop.settings.disk_free_min)
+    loop.services.put(keeping := Keeping(Keeper(supervisor.home, loop.settings.keep, loop.clock, doors), loop.alert))
+    task = events.create_task(keeping.run())
     try:
-        yield keeping
+        yield
     finally:
         keeping.close()
         await asyncio.wait([task])
@@ -433,7 +445,7 @@ async def kept(keeping: Keeping) -> AsyncIterator[Keeping]:
 async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
     """Work for some seconds; with `goes_on`, at what the last question left. Returns `done`, each with `what`, `name`, `bytes` and `why`,
     and `more`: whether to ask again."""
-    if loop.jobs.keeping is None or not loop.ready:
+    if not loop.ready:
         raise NotRunning("the supervisor is still recovering", kept="everything", hint="try again")
-    done, more = await loop.jobs.keeping.once(goes_on=args.get("goes_on") is True)
+    done, more = await loop.services.get(Keeping).once(goes_on=args.get("goes_on") is True)
     return {"done": done, "more": more}

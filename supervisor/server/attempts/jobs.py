@@ -16,7 +16,6 @@ from agents.kinds import to_run
 from agents.tmux import Tmux
 from supervisor.features.best_of import service as best_of_service
 from supervisor.features.clean.service import Candidate, Cleaner, Cleaning, Decided
-from supervisor.features.retention.service import Keeping
 from supervisor.features.snapshots.service import SnapshotDesk
 from supervisor.host import cores, files
 from supervisor.host.clock import Clock
@@ -110,10 +109,16 @@ class Doors:
     tmux: Tmux
 
 
+Denied = Callable[[str, int, list[str]], Question | None]
+"""Return what a person should say of an attempt, by task and epoch, that failed since it was denied these tools."""
+
+
 class Jobs:
     """The steps of attempts, run in threads so that a hung tmux or git never stops the loop."""
 
-    def __init__(self, doors: Doors, clock: Clock, tell: Callable[[Event], None], say: Callable[[str], None]) -> None:
+    def __init__(
+        self, doors: Doors, clock: Clock, tell: Callable[[Event], None], say: Callable[[str], None], denied: Denied, lease_rule: LeaseRule
+    ) -> None:
         self._ledger = doors.ledger
         self._observer = doors.observer
         self._launching = doors.launching
@@ -127,13 +132,10 @@ class Jobs:
         self.say = say
         self.tools: Callable[[str, int], Mapping[str, int]] = lambda _, __: {}
         """How often an attempt called which tool, by its hooks."""
-        self.lease_rule = LeaseRule.WARN
-        self.keeping: Keeping | None = None
-        """What archives and removes the past; None until it is wired."""
+        self._lease_rule = lease_rule
         self.told_before: Callable[[str, int, LaunchRow], Awaitable[str]] | None = None
         """The prompt of an agent that begins anew, with what it is told before; None: the prompt alone."""
-        self.denied: Callable[[str, int, list[str]], Question | None] = lambda *_: None
-        """What a person should say of an attempt that failed since it was denied these tools; None: nothing is asked."""
+        self._denied = denied
         self.doubtful = False
         """tmux failed to open a session, or to answer: nothing more should start before a look succeeded."""
         self.waiting: dict[tuple[str, int], str] = {}
@@ -338,7 +340,7 @@ class Jobs:
         self._reported(task, epoch, shape)
         failpoint("finish.noted")
         denials = list((shape["agent"] or {}).get("denials") or ()) if end is End.FAILED else []
-        self._tell(Secured(task, epoch, end, cause, self.denied(task, epoch, denials)))
+        self._tell(Secured(task, epoch, end, cause, self._denied(task, epoch, denials)))
 
     def _tampered(self, task: str, epoch: int, found: Sequence[str]) -> None:
         for why in found:
@@ -364,7 +366,7 @@ class Jobs:
 
     async def _secured(self, row: AttemptRow, launch: LaunchRow, end: End, cause: str) -> dict[str, Any]:
         ready = history.ready_since(self._ledger.db, row.task, row.created) or launch.created
-        held = self._ledger.leases.around(row, launch.project, self.lease_rule)
+        held = self._ledger.leases.around(row, launch.project, self._lease_rule)
         talk = self._ledger.conversations.of(row.task, row.epoch)
         if uncounted := await self.within(self.collectors, self._ending.count_session, row, launch, talk):
             self.say(f"{attempt_name(row.task, row.epoch)}: {uncounted}")

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import json
 import os
 import sys
@@ -25,10 +24,6 @@ from typing import Any
 from agents.tmux import Tmux
 from memory.leases import Beside
 from memory.service.desk import MemoryDesk
-from supervisor.features.clean import service as clean_service
-from supervisor.features.landing.service import TrainDesk
-from supervisor.features.map.service import MapDesk
-from supervisor.features.quotas.service import QuotaDesk
 from supervisor.features.snapshots.rules import Snapshot, SnapshotSpec
 from supervisor.features.snapshots.service import SnapshotDesk
 from supervisor.host import files
@@ -41,7 +36,6 @@ from supervisor.kernel.admission import Pressure
 from supervisor.kernel.decision import Command, Finish, Start
 from supervisor.kernel.spec import Settings
 from supervisor.kernel.states import End
-from supervisor.server import requests
 from supervisor.server.attempts.collect import Ending
 from supervisor.server.attempts.environments import Environments
 from supervisor.server.attempts.jobs import Doors
@@ -51,6 +45,7 @@ from supervisor.server.attempts.observe import Key, Observer, Seen
 from supervisor.server.attempts.sessions import Session
 from supervisor.server.attempts.zygotes import Zygotes
 from supervisor.server.capacity import CapacityWatch
+from supervisor.server.hooks import Hooks
 from supervisor.server.loop import Loop
 from supervisor.server.sockets import Server
 from supervisor.store.conversations import Held
@@ -199,7 +194,7 @@ def make(
     snapshots, launching = SnapshotDesk(home, ledger, git, clock, Zygotes(home, clock)), FakeLaunching(home, git, agents)
     seen, limits = observer(home, tmux, agents), LimitDesk(home, settings)
     doors = Doors(ledger, seen, Environments(git), launching, ending, snapshots, limits, home, tmux)
-    loop = Loop(doors, settings, QuotaDesk(home.quotas, (), clock), clock)
+    loop = Loop(doors, settings, Hooks(()), clock)
     loop.capacity = CapacityWatch(ledger.needs, settings, clock, _Calm(1))
     return loop
 
@@ -207,12 +202,7 @@ def make(
 async def _serve(loop: Loop, home: Home, agents: Agents) -> None:
     events = asyncio.get_running_loop()
     agents.over = lambda seconds: events.call_soon_threadsafe(events.call_later, seconds, loop.hint)
-    git = Git(home.root / "git")
-    maps, trains = (
-        MapDesk(loop, home, requests.handle_submit, git),
-        TrainDesk(loop, home, git, functools.partial(requests.hand_over, loop), functools.partial(clean_service.handle, loop)),
-    )
-    async with Server(loop, home, maps, MemoryDesk(loop, home), trains):
+    async with Server(loop, home, MemoryDesk(loop, home)):
         await loop.run()
 
 

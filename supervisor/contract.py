@@ -1,0 +1,120 @@
+"""The contract of a feature: all that a feature or a plug-in may add to nightcrew.
+
+A `Feature` names its parts as `module:name`, so that a process imports only the parts that it uses. The features of this repository
+stand in `supervisor/features/__init__.py`. A package of somebody else adds a `Feature` by an entry point:
+
+    [project.entry-points."nightcrew.features"]
+    hello = "nightcrew_hello:FEATURE"
+
+`docs/examples/hello` is a whole package of this kind.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from agents.tmux import Tmux
+    from supervisor.host.paths import Home
+    from supervisor.kernel.audit import Said
+    from supervisor.server.agent_requests import Asked
+    from supervisor.server.loop import Loop
+    from worktrees.git import Git
+
+GROUP = "nightcrew.features"
+"""The group of entry points."""
+
+T = TypeVar("T")
+Request = Callable[["Loop", dict[str, Any]], Coroutine[Any, Any, dict[str, Any]]]
+"""Answer a request of the person's socket. It raises a NightcrewError, or returns a JSON object of what is committed by then."""
+AgentRequest = Callable[["Asked"], Coroutine[Any, Any, dict[str, Any]]]
+"""Answer a request of a living agent. Its arguments are the agent's own text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """What one feature adds. Each string is a place, `module:name`."""
+
+    name: str
+    service: str = ""
+    """A `Service`: what runs beside the loop for as long as the supervisor does."""
+    after: tuple[str, ...] = ()
+    """The features whose services begin before this one, and end after it."""
+    requests: Mapping[str, str] = field(default_factory=dict)
+    """Verbs of the person's socket, each with its `Request`."""
+    interrupted: frozenset[str] = frozenset()
+    """Those of `requests` that stop when the client disconnects. The others are done to their end."""
+    agent_requests: Mapping[str, str] = field(default_factory=dict)
+    """Verbs of the agents' socket, each with its `AgentRequest`."""
+    needs: str = ""
+    """`(loop, args) -> dict`: parts of the answer that says what needs a person. `args` are those of the request `needs`."""
+    acts: Mapping[str, str] = field(default_factory=dict)
+    """`(loop, command) -> None` for classes of commands in `supervisor/kernel/decision.py`: act upon a decision that was committed."""
+    begins: str = ""
+    """`(ledger, run) -> events` which belong into one decision with the tasks of a run that begins; `run` is empty for all runs, when a
+    supervisor begins."""
+    step: str = ""
+    """`(loop) -> None`, after each step of the loop. It must not block."""
+    denied: str = ""
+    """`(loop, task, epoch, tools) -> Question | None`: what a person should say of an attempt that failed since it was denied tools."""
+
+
+class Services:
+    """The objects of the services that run now, each found by its class."""
+
+    def __init__(self) -> None:
+        self._objects: dict[type, object] = {}
+
+    def put(self, service: object, kind: type | None = None) -> None:
+        """Offer an object to requests and to other services: by its class, or by `kind`, which that class extends."""
+        self._objects[kind or type(service)] = service
+
+    def find(self, kind: type[T]) -> T | None:
+        """Return the object of this class, None when no service has put one."""
+        found = self._objects.get(kind)
+        return found if isinstance(found, kind) else None
+
+    def get(self, kind: type[T]) -> T:
+        """Return the object of this class. Raises LookupError when no service has put one."""
+        found = self.find(kind)
+        if found is None:
+            raise LookupError(f"no service has put a {kind.__name__}")
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Supervisor:
+    """What a service gets to work with."""
+
+    loop: Loop
+    home: Home
+    git: Git
+    tmux: Tmux
+    secret: bytes
+    """The supervisor's own, for digests and tokens."""
+    settings_file: Path
+    alert: Callable[[Said], None]
+    """Show a person a sentence. It may be called from any thread."""
+
+
+class Proof:
+    """A service that proves the lines of the journal."""
+
+    @property
+    def proven(self) -> int:
+        """The line up to which every line is proven; 0 before the first look."""
+        return 0
+
+
+Service = Callable[[Supervisor], AbstractAsyncContextManager[None]]
+
+
+def load(place: str) -> Any:
+    """Return the object at a place. Raises ImportError or AttributeError when there is none."""
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(module), name)

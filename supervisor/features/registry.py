@@ -1,0 +1,73 @@
+"""The list of features: those of this folder, and those of other packages."""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+
+from supervisor.contract import GROUP, Feature
+
+BUILT_IN = (
+    Feature("access", requests={"token": "supervisor.features.access.service:handle"}),
+    Feature("audit", service="supervisor.features.audit.service:serve"),
+    Feature(
+        "best_of",
+        requests={"choose": "supervisor.features.best_of.service:handle"},
+        needs="supervisor.features.best_of.service:choices",
+        acts={"Compare": "supervisor.features.best_of.service:compare"},
+    ),
+    Feature("clean", requests={"clean": "supervisor.features.clean.service:handle"}),
+    Feature("conflicts", service="supervisor.features.conflicts.service:serve"),
+    Feature(
+        "landing",
+        service="supervisor.features.landing.service:serve",
+        requests={"land": "supervisor.features.landing.service:handle"},
+    ),
+    Feature(
+        "map",
+        service="supervisor.features.map.service:serve",
+        requests={"map": "supervisor.features.map.service:handle"},
+        agent_requests={"map": "supervisor.features.map.service:ask"},
+    ),
+    Feature(
+        "night",
+        service="supervisor.features.night.service:serve",
+        step="supervisor.features.night.service:step",
+        denied="supervisor.features.night.service:denied",
+        requests={"night_refused": "supervisor.features.night.service:handle"},
+        begins="supervisor.features.night.service:begins",
+        acts={"MoveNight": "supervisor.features.night.service:moved"},
+    ),
+    Feature(
+        "notify",
+        service="supervisor.features.notify.service:serve",
+        after=("otel",),
+        requests={"notify_test": "supervisor.features.notify.service:handle"},
+        needs="supervisor.features.notify.service:told",
+    ),
+    Feature("memory", acts={"LookForNote": "memory.service.desk:look_for_note"}),
+    Feature("otel", service="nightcrew.plugins.otel.service:serve"),
+    Feature("pull_requests", requests={"pr": "supervisor.features.pull_requests.service:handle"}),
+    Feature(
+        "quotas",
+        service="supervisor.features.quotas.service:serve",
+        requests={"quota": "supervisor.features.quotas.service:handle"},
+        interrupted=frozenset({"quota"}),
+        agent_requests={"quota": "supervisor.features.quotas.service:ask"},
+    ),
+    Feature(
+        "retention",
+        service="supervisor.features.retention.service:serve",
+        after=("audit",),
+        requests={"keep": "supervisor.features.retention.service:handle"},
+    ),
+    Feature("review", requests={"review": "supervisor.features.review.service:handle"}),
+    Feature("snapshots", requests={"snapshot": "supervisor.features.snapshots.service:handle"}),
+)
+
+
+def installed() -> tuple[Feature, ...]:
+    """Return every feature of this installation.
+
+    Raises what the import of another package raises, and AttributeError for an entry point that names nothing."""
+    others = sorted(entry_points(group=GROUP), key=lambda entry: entry.name)
+    return (*BUILT_IN, *(entry.load() for entry in others))
