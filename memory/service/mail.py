@@ -217,7 +217,7 @@ class MailDesk:
         failpoint("mail.claimed")
         body = await self.body(mail) or ""
         if mail.delivery is not None:  # first: one that is read and still waits to be typed would be given twice after a crash
-            await self.loop.sending.withdraw(mail.delivery, "it was read by the socket")
+            await self.loop.agents.sending.withdraw(mail.delivery, "it was read by the socket")
         self.loop.ledger.mails.read(mail.id, epoch, 0 if mail.recipient == PERSON else rules.tokens(body))
         self.look_again(mail.id)
         failpoint("mail.read")
@@ -601,7 +601,7 @@ class MailKeeper:
         still = [(mail, text) for mail, text in beside if mail.id in waiting and waiting[mail.id].state is MailState.NEW]
         if beside[-1] not in still:
             return
-        self._loop.sending.post(task, typed_text("\n\n".join(text for _, text in still)), [mail.id for mail, _ in still])
+        self._loop.agents.sending.post(task, typed_text("\n\n".join(text for _, text in still)), [mail.id for mail, _ in still])
         failpoint("mail.given")
         for mail, _ in still:
             self._desk.look_again(mail.id)

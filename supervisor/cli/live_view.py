@@ -69,7 +69,7 @@ class LiveView:
             views = self._foremost()
             reasons = self._why_they_wait(loop, views, now)
             waiting = status.waiting(self._who_needs(loop), self._pending, self._states, reasons, self._mail)
-            text = frame(self._home, views, +loop.crew.counts, loop.alerts, now, waits=waiting)
+            text = frame(self._home, views, +loop.crew.counts, loop.alerts.newest, now, waits=waiting)
         except (LedgerError, sqlite3.Error) as error:
             text = one_line(str(error))
         with contextlib.suppress(OSError):  # the terminal went away: the signal that says so decides what happens, not a failed line
@@ -138,4 +138,4 @@ def refresh(loop: Loop) -> None:
 
 
 def _is_shown(loop: Loop) -> bool:
-    return loop.observer.is_shown(os.ttyname(sys.stdout.fileno()))
+    return loop.doors.observer.is_shown(os.ttyname(sys.stdout.fileno()))

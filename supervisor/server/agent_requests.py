@@ -376,7 +376,7 @@ async def mail(asked: Asked) -> dict[str, Any]:
 
 async def _hand_over(asked: Asked, letter: Letter, args: Mapping[str, Any]) -> Letter:
     """The commit is the newest one of its own branch: nothing that an agent says of it is asked for."""
-    branch, commit = await asked.loop.publishing.tip((asked.task, asked.epoch))
+    branch, commit = await asked.loop.agents.publishing.tip((asked.task, asked.epoch))
     letter = handoff.described(letter, args, branch, commit)
     start = args.get("start")
     if start is None:
@@ -435,14 +435,14 @@ async def hook(asked: Asked) -> dict[str, Any]:
     if not isinstance(name, str) or not (event is None or isinstance(event, dict)):
         raise UsageError("not an event", why="name is text, event is an object or null")
     if _is_anothers(asked, str((event or {}).get("session_id") or "")):
-        raise asked.loop.evidence.forged((asked.task, asked.epoch))
-    for told, what in asked.loop.evidence.hook((asked.task, asked.epoch), name, event):
+        raise asked.loop.agents.evidence.forged((asked.task, asked.epoch))
+    for told, what in asked.loop.agents.evidence.hook((asked.task, asked.epoch), name, event):
         with contextlib.suppress(DiskFull):  # how the agent is was heard all the same
             asked.loop.ledger.journal(asked.task, asked.epoch, told, {"why": what})
     held = asked.loop.crew.tasks.get(asked.task)
     if held is not None and held.attempt is not None and held.attempt.state is AttemptState.LAUNCHING:
         asked.loop.hint()  # it is there: who sends it something at once is not told that it does not run
-    await asked.loop.emergency.held()
+    await asked.loop.machine.emergency.held()
     said = lease_requests.answer(asked.loop, asked.home, asked.memory.leases, (asked.task, asked.epoch), name, event)
     if said or name != lease_requests.EVENT or not (notices := await asked.memory.notices(asked.task, asked.epoch)):
         return said
@@ -455,8 +455,8 @@ def _is_anothers(asked: Asked, session: str) -> bool:
     loop = asked.loop
     if owners := loop.ledger.conversations.living(session):
         return asked.task not in owners
-    other = loop.evidence.speaker(session)
-    return other not in ("", asked.task) and other in loop.crew.living and loop.evidence.has_spoken((asked.task, asked.epoch))
+    other = loop.agents.evidence.speaker(session)
+    return other not in ("", asked.task) and other in loop.crew.living and loop.agents.evidence.has_spoken((asked.task, asked.epoch))
 
 
 # Agent verbs

@@ -210,4 +210,4 @@ def _need(need: Need) -> dict[str, Any]:
 
 async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG001 - every handler is called so
     """As `capacity.shape`."""
-    return shape(loop.capacity, loop.crew, loop.settings)
+    return shape(loop.machine.capacity, loop.crew, loop.settings)

@@ -15,8 +15,8 @@ _RATIOS = ("load", "memory", "memory_stall", "io_stall", "processes")
 async def figures(loop: Loop, pid: int, since: float, overflows: int) -> dict[str, Any]:
     """`pid` and `since` name this supervisor, `overflows` is how often the kernel dropped file events since then. `asks`: who waits for a
     person, as `needs` says it, without what is asked; `states`: what the others do, by task. Costs what lives."""
-    found, seen = await requests.handle_needs(loop, {}), loop.capacity.seen
-    shape = capacity.shape(loop.capacity, loop.crew, loop.settings)
+    found, seen = await requests.handle_needs(loop, {}), loop.machine.capacity.seen
+    shape = capacity.shape(loop.machine.capacity, loop.crew, loop.settings)
     pressure = asdict(seen.pressure) if seen is not None else {}
     return {
         "schema": 1,
@@ -31,5 +31,5 @@ async def figures(loop: Loop, pid: int, since: float, overflows: int) -> dict[st
         "predicted_wait_s": shape["predicted_wait_s"],
         "pressure": {name: pressure[name] for name in _RATIOS if pressure.get(name) is not None},
         "tick_s": sorted(loop.ticks)[len(loop.ticks) * 99 // 100] if loop.ticks else 0.0,
-        "alerts": len(loop.alerts),
+        "alerts": len(loop.alerts.newest),
     }

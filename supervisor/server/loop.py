@@ -10,16 +10,13 @@ import re
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import assert_never
 
 from supervisor.contract import Services
 from supervisor.gateway.keys import Log
-from supervisor.host import files, processes, untrusted_fs
-from supervisor.host.clock import Clock, busy_s, moment
+from supervisor.host.clock import Clock, busy_s
 from supervisor.host.failpoint import failpoint
-from supervisor.host.paths import Home
-from supervisor.kernel.admission import Jumped, Outage, Slept, between
 from supervisor.kernel.audit import Level, Said
 from supervisor.kernel.crew import Crew, Order
 from supervisor.kernel.decide import decide
@@ -47,18 +44,14 @@ from supervisor.kernel.schedule import held_tasks, wakes_at
 from supervisor.kernel.spec import Settings, Submission, TaskSpec
 from supervisor.kernel.states import FINAL, AttemptState, End
 from supervisor.kernel.task import Attempt
-from supervisor.server.admission import Admission, AdmissionHistory, Emergency, why_held
-from supervisor.server.attempts.isolation import LoginDesk
-from supervisor.server.attempts.jobs import AttemptJobs, Doors, Jobs, Key, leave
-from supervisor.server.attempts.limits import Measuring, Watching
-from supervisor.server.attempts.observe import AgentEvidence, AgentStreams, LookedAt, Seen
+from supervisor.server.admission import why_held
+from supervisor.server.attempts.agents import Agents
+from supervisor.server.attempts.jobs import AttemptJobs, Doors, Hooked, Jobs, Key, leave
+from supervisor.server.attempts.observe import Seen
 from supervisor.server.attempts.pausing import Pausing, Terms
-from supervisor.server.attempts.publishing import Publishing
-from supervisor.server.attempts.sending import Sending
-from supervisor.server.attempts.session_desk import SessionDesk
-from supervisor.server.capacity import CapacityWatch
 from supervisor.server.gateway import GatewayKeeper
 from supervisor.server.hooks import Hooks
+from supervisor.server.machine import Machine
 from supervisor.server.wakeups import was_set
 from supervisor.store.ledger import Ledger, Settle
 from supervisor.store.rows import AttemptRow
@@ -98,115 +91,6 @@ class Alerts:
             print(f"nightcrew: {said}", file=sys.stderr, flush=True)
         elif not self.log.is_at(2):
             print(self.log.shown(said, Level.WARNING), file=sys.stderr, flush=True)
-
-
-# Outages
-# -------
-# Tells people that an outage began, and that it is over: once each, and in the history.
-
-
-class Outages:
-    """What was told last."""
-
-    def __init__(self, ledger: Ledger, alert: Callable[[str], None]) -> None:
-        self._ledger = ledger
-        self._alert = alert
-        self._told = False
-
-    def step(self, outage: Outage | None) -> None:
-        """Tell what is new, given the outage that goes on."""
-        if (outage is not None) is self._told:
-            return
-        self._told = outage is not None
-        self._alert(outage.words() if outage is not None else "the outage is over, and tasks start again")
-        event, data = ("outage", {"why": outage.why}) if outage is not None else ("outage over", {})
-        with contextlib.suppress(DiskFull, LedgerError):  # the alert says it too
-            self._ledger.journal(None, None, event, data)
-
-
-# Timekeeping
-# -----------
-# Notices that the machine slept, that its wall clock was set and that it was restarted: each is said once, and is in the history.
-
-
-_BOOT_MAX = 100
-_KEPT = 100
-
-
-class Timekeeping:
-    """Of one supervisor. Belongs to the loop's thread."""
-
-    def __init__(self, ledger: Ledger, clock: Clock, alert: Callable[[str], None]) -> None:
-        self._ledger = ledger
-        self._clock = clock
-        self._alert = alert
-        self._before = moment(clock)
-        self._slept: list[Slept] = []
-
-    def step(self) -> None:
-        """Look at the clocks."""
-        before, self._before = self._before, moment(self._clock)
-        for found in between(before, self._before):
-            match found:
-                case Slept(seconds, begin, end):
-                    self._slept = [*self._slept[-_KEPT:], found]
-                    self._say(f"the machine slept for {words(seconds)}", "machine slept", seconds=seconds, **{"from": begin, "to": end})
-                case Jumped(seconds):
-                    way = "forward" if seconds > 0 else "back"
-                    self._say(f"the machine's clock was set {way} by {words(abs(seconds))}", "clock jumped", seconds=seconds)
-                case _:
-                    assert_never(found)
-
-    def slept_since(self, wall: float) -> float:
-        """Seconds that the machine slept after a moment of the wall clock, as far as this supervisor saw it: nobody was idle or silent in
-        them. 0 for a moment that is not known (0)."""
-        return sum(one.seconds for one in self._slept if one.end > wall) if wall else 0.0
-
-    def note_boot(self, home: Home) -> None:
-        """Say that the machine was restarted since a supervisor ran here last. What was running is then found lost by recovery."""
-        now, before = processes.boot_id(), (untrusted_fs.read_plain(home.boot, _BOOT_MAX) or b"").decode("utf-8", "replace").strip()
-        if now == before:
-            return
-        if before and now:
-            self._say("the machine was restarted; what was running is run again", "machine rebooted", from_boot=before, to_boot=now)
-        with contextlib.suppress(NightcrewError):  # a full disk: it is said once more next time
-            files.atomic_write(home.boot, f"{now}\n".encode())
-
-    def _say(self, text: str, event: str, **data: object) -> None:
-        self._alert(text)
-        with contextlib.suppress(DiskFull, LedgerError):  # the alert says it too
-            self._ledger.journal(None, None, event, data)
-
-
-def words(seconds: float) -> str:
-    """A length of time for people: `45 s`, `12 min`, `7 h 30 min`."""
-    minutes = round(seconds / 60)
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
-
-
-# Incidents
-# ---------
-# Outages, sleeps and restarts of the machine, and a wall clock that was set, looked for at each step.
-
-
-class Incidents:
-    """Of one supervisor. Belongs to the loop's thread."""
-
-    def __init__(self, doors: Doors, clock: Clock, alert: Callable[[str], None]) -> None:
-        self.timekeeping = Timekeeping(doors.ledger, clock, alert)
-        self._outages = Outages(doors.ledger, alert)
-        self._home = doors.home
-
-    def begin(self) -> None:
-        """Before anything is recovered."""
-        self.timekeeping.note_boot(self._home)
-
-    def step(self, crew: Crew) -> None:
-        """After each step of the loop."""
-        self.timekeeping.step()
-        self._outages.step(crew.health.outage)
 
 
 # Submissions
@@ -314,14 +198,26 @@ DRAIN_S = 30.0
 TICKS = 256
 
 
+@dataclass(slots=True)
+class _Pace:
+    """When the loop rested and was hinted at last, in monotonic seconds, and what ends a rest."""
+
+    rested_from: float = 0.0
+    hinted_at: float = -EAGER_S
+    drain_s: float = DRAIN_S
+    gives_slots: bool = False
+    """A decision that gives on free slots is due."""
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set to end the rest."""
+
+
 class Loop:
     """One supervisor's main loop. Build it with `wiring.build`, run it with `run`."""
 
     def __init__(self, doors: Doors, settings: Settings, hooks: Hooks, clock: Clock) -> None:
-        alerts = Alerts()
-        self.alerts, self.alert, self.said = alerts.newest, alerts.say, alerts
-        self.ledger, self.home, self.hooks, self.services = doors.ledger, doors.home, hooks, Services()
-        self.observer, self.ending, self.snapshots = doors.observer, doors.ending, doors.snapshots
+        self.alerts = Alerts()
+        self.doors, self.hooks, self.services = doors, hooks, Services()
+        self.ledger, self.home = doors.ledger, doors.home
         self.submissions = Submissions(doors.ledger, clock, hooks, self.events)
         self.settings, self.clock = settings, clock
         self.crew = Crew(slots=settings.slots, order=Order(settings.weights, settings.ageing_s, settings.admission, JITTER))
@@ -330,37 +226,26 @@ class Loop:
         """Recovery is over: every attempt of the ledger is adopted, or has the job that it needs."""
         self.ticks: deque[float] = deque(maxlen=TICKS)
         """Seconds of processor time that the newest steps took of this thread, with what jobs did on it meanwhile."""
-        self.asked = asyncio.Event()
-        """An agent has just said that it needs a person."""
         self._pending: list[Event] = []
-        self._wake = asyncio.Event()
-        self._rested_from = 0.0
-        self._hinted_at = -EAGER_S
-        self._drain_s = DRAIN_S
-        self._giving = False
+        self._pace = _Pace()
         denied = functools.partial(hooks.denied, self)
-        self.jobs = Jobs(doors, clock, self._told, self.alert, denied, settings.memory.leases)
+        hooked = Hooked(denied, lambda task, epoch: self.agents.evidence.called(task, epoch), settings.memory.leases)
+        self.jobs = Jobs(doors, clock, self._told, self.alert, hooked)
         self._under_way = AttemptJobs(self.alert, lambda: self.stopping, self.jobs.waiting, self.wake)
-        self.settled = self._under_way.settled
-        self.admission = Admission(doors.observer, self.jobs, settings, clock, self.alert)
-        self.emergency = Emergency(doors, self.alert)
-        self.admission.quiet_sources += [self.emergency.why, self.no_gateway]
-        self.admission.codes |= {self.emergency.why: "stopped", self.no_gateway: "gateway"}
-        self.admission_history = AdmissionHistory(doors.ledger, self.admission)
-        self.capacity = CapacityWatch(doors.ledger.needs, settings, clock)
-        self.pausing = Pausing(doors, self.jobs, clock, self.emergency, Terms(settings, self._told, lambda: self.stopping))
-        self.incidents = Incidents(doors, clock, self.alert)
-        self.measuring = Measuring(doors, self.jobs, clock, settings, lambda event: self.events([event]))
-        self.watching = Watching(doors, self.jobs, clock, lambda event: self.events([event]), self.measuring.cpu_s)
-        self.publishing = Publishing(doors, self.jobs, clock)
-        self.logins = LoginDesk(doors, self.jobs, clock)
-        self.sessions = SessionDesk(doors, self.jobs, clock)
-        self.evidence = AgentEvidence(doors.home, clock, self.asked.set)
-        self.looked_at: dict[Key, LookedAt] = {}
-        """The newest look at each agent that rests or asks, for `needs`."""
-        self.jobs.tools = self.evidence.called
-        self.streams = AgentStreams(doors, self.jobs, clock, self.evidence)
-        self.sending = Sending(doors, self.jobs, clock, self.evidence, self.streams)
+        self.machine = Machine(doors, self.jobs, settings, clock, self.alert)
+        self.machine.admission.quiet_sources.append(self.no_gateway)
+        self.machine.admission.codes[self.no_gateway] = "gateway"
+        self.agents = Agents(doors, self.jobs, clock, settings, lambda event: self.events([event]))
+        terms = Terms(settings, self._told, lambda: self.stopping)
+        self.pausing = Pausing(doors, self.jobs, clock, self.machine.emergency, terms)
+
+    def alert(self, said: Said) -> None:
+        """Show a person a sentence, once while it stays the same."""
+        self.alerts.say(said)
+
+    async def settled(self, key: Key) -> None:
+        """Wait until no job of an attempt is under way."""
+        await self._under_way.settled(key)
 
     # The loop ------------------------------------------------------------------------------------------------------------------------
 
@@ -372,21 +257,20 @@ class Loop:
             began = busy_s()
             await self._step()
             self.ticks.append(busy_s() - began)
-            self._rested_from = self.clock.monotonic()
+            self._pace.rested_from = self.clock.monotonic()
             await self._wait()
         await self._drain()
 
     async def _step(self) -> None:
-        self._pending += [*self.admission.step(self.crew), *self.capacity.step(self.crew)]
+        self._pending += self.machine.look(self.crew)
         if self._pending:
             self._offer()
         await self._observe()
         self._offer()
-        self.admission_history.step(self.crew)
+        self.machine.note(self.crew)
         if not self.crew.stopped:
-            self.sending.step(self.crew)
+            self.agents.sending.step(self.crew)
             self.pausing.step(self.crew)
-        self.incidents.step(self.crew)
         if held_tasks(self.crew):
             self.alert(why_held(self.crew.held_back))
         self.hooks.step(self)
@@ -395,31 +279,31 @@ class Loop:
         timeout = TICK_S
         if (soonest := wakes_at(self.crew)) is not None:
             timeout = min(timeout, max(SETTLE_S, soonest - self.clock.monotonic()))
-        if (since := self.clock.monotonic() - self._hinted_at) < EAGER_S:
+        if (since := self.clock.monotonic() - self._pace.hinted_at) < EAGER_S:
             timeout = min(timeout, max(2 * SETTLE_S, since))
-        if await was_set(self._wake, timeout):
-            await asyncio.sleep(max(0.0, self._rested_from + SETTLE_S - self.clock.monotonic()))
-        self._wake.clear()
+        if await was_set(self._pace.wake, timeout):
+            await asyncio.sleep(max(0.0, self._pace.rested_from + SETTLE_S - self.clock.monotonic()))
+        self._pace.wake.clear()
 
     def wake(self) -> None:
         """Step soon: a job ended, or a person asked."""
-        self._wake.set()
+        self._pace.wake.set()
 
     def hint(self) -> None:
         """Something happened to an attempt. What the hint says is not read: looking is the only truth."""
-        self._hinted_at = self.clock.monotonic()
+        self._pace.hinted_at = self.clock.monotonic()
         self.wake()
 
     def stop(self, *, now: bool = False) -> None:
         """Leave after this step; `now` does not wait for jobs under way. For signal handlers and `down`."""
         self.stopping = True
-        self._drain_s = 0.0 if now else DRAIN_S
+        self._pace.drain_s = 0.0 if now else DRAIN_S
         self.wake()
 
     async def _drain(self) -> None:
         """Give the launches and finishes under way their time, then leave; what is cut off is found by recovery."""
         self._pending.append(AdmissionChanged(False))
-        deadline = self.clock.monotonic() + self._drain_s
+        deadline = self.clock.monotonic() + self._pace.drain_s
         while self._under_way and (left := deadline - self.clock.monotonic()) > 0:
             await self._under_way.one_ended(left)
             await asyncio.sleep(0)
@@ -433,7 +317,7 @@ class Loop:
 
     def feed(self, *events: Event) -> list[Command]:
         """Decide on these events, commit, act. Raises what the commit raises, and then nothing has changed."""
-        events = (*self.emergency.news(self.crew), *events)
+        events = (*self.machine.emergency.news(self.crew), *events)
         change, commands = decide(self.crew, events, self.clock.monotonic(), self.clock.wall())
         self.ledger.commit(commands)
         self.crew.apply(change)
@@ -468,14 +352,14 @@ class Loop:
     def _told(self, event: Event) -> None:
         """Take what a job tells. A step can take as long as tmux needs to answer: no free slot waits for that."""
         self._pending.append(event)
-        if isinstance(event, Secured) and not self._giving:
-            self._giving = True
+        if isinstance(event, Secured) and not self._pace.gives_slots:
+            self._pace.gives_slots = True
             asyncio.get_running_loop().call_later(GATHER_S, self._give_slots)
 
     def _give_slots(self) -> None:
-        self._giving = False
+        self._pace.gives_slots = False
         if self._pending and self.ready and not self.stopping:
-            self._pending += [*self.admission.step(self.crew), *self.capacity.step(self.crew)]
+            self._pending += self.machine.look(self.crew)
             self._offer()
 
     # Act -------------------------------------------------------------------------------------------------------------------------------
@@ -506,7 +390,7 @@ class Loop:
                 self._collect((task, epoch), end, cause)
             case Finish(task, epoch):
                 failpoint("finish.committed")
-                self.capacity.ended((task, epoch))
+                self.machine.capacity.ended((task, epoch))
                 self._under_way.start((task, epoch), self.jobs.release, None)
             case Choose():
                 failpoint("choice.committed")
@@ -542,19 +426,14 @@ class Loop:
         if not watched and not self.jobs.doubtful:
             return
         try:
-            seen = await self.jobs.within(self.jobs.stoppers, self.observer.look, watched)
+            seen = await self.jobs.within(self.jobs.stoppers, self.doors.observer.look, watched)
         except NightcrewError as error:
             self.alert(error)
             self.jobs.doubtful = True
             return
         self.jobs.doubtful = False
         live = [key for key, what in seen.items() if what is Seen.LIVE]
-        self.measuring.step(live)
-        self.watching.step(live)
-        self.streams.step(live)
-        self.publishing.step(live)
-        self.logins.step(live)
-        self.sessions.step(live)
+        self.agents.step(live)
         for key, what in seen.items():
             self._interpret(key, what)
 
@@ -580,12 +459,12 @@ class Loop:
 
     async def _recover(self) -> None:
         """Read the ledger and give every attempt that has no end, or whose session may be left, the job that it needs next."""
-        self.incidents.begin()
+        self.machine.timekeeping.note_boot(self.home)
         rows = self.ledger.unreleased()
         while True:
             try:
-                seen = await self.jobs.within(self.jobs.stoppers, self.observer.recover, rows)
-                await self.jobs.within(self.jobs.stoppers, self.ending.close_strays, list(seen))
+                seen = await self.jobs.within(self.jobs.stoppers, self.doors.observer.recover, rows)
+                await self.jobs.within(self.jobs.stoppers, self.doors.ending.close_strays, list(seen))
                 break
             except NightcrewError as error:
                 # Without a look nothing may be called lost; tmux gets another chance.

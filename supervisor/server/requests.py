@@ -81,12 +81,12 @@ def owns_terminal(loop: Loop, task: str) -> bool:
 
 async def of(loop: Loop, key: tuple[str, int], together: OneLook) -> dict[str, Any]:
     """Of one attempt."""
-    await loop.streams.fresh(key)
-    session, evidence, refused = loop.evidence.of(key)
-    slept_since = loop.incidents.timekeeping.slept_since
-    if owns_terminal(loop, key[0]) and (known := await loop.sending.known(key, await together.groups())) is not None:
+    await loop.agents.streams.fresh(key)
+    session, evidence, refused = loop.agents.evidence.of(key)
+    slept_since = loop.machine.timekeeping.slept_since
+    if owns_terminal(loop, key[0]) and (known := await loop.agents.sending.known(key, await together.groups())) is not None:
         evidence = delivery.evidence(replace(known, printed=known.printed + slept_since(known.printed)), loop.clock.wall())
-    elif (piece := status.silence((at := loop.streams.printed(key)) + slept_since(at), loop.clock.wall())) is not None:
+    elif (piece := status.silence((at := loop.agents.streams.printed(key)) + slept_since(at), loop.clock.wall())) is not None:
         evidence = [*evidence, piece]
     return {"session": session, "evidence": [asdict(piece) for piece in evidence], "refused": refused}
 
@@ -116,14 +116,14 @@ async def handle_answer(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
 @contextlib.contextmanager
 def _alone(loop: Loop, name: str) -> Iterator[None]:
     """Refuse a second answer while one is under way: its key would go to whatever the agent asks next."""
-    if name in loop.sending.answering:
+    if name in loop.agents.sending.answering:
         why = "another answer to it is under way"
         raise Refused("not answered", on=name, why=why, kept="nothing was pressed", hint=f"nightcrew status {name}")
-    loop.sending.answering.add(name)
+    loop.agents.sending.answering.add(name)
     try:
         yield
     finally:
-        loop.sending.answering.discard(name)
+        loop.agents.sending.answering.discard(name)
 
 
 async def _answer(loop: Loop, key: Key, *, allow: bool, asked: str) -> dict[str, Any]:
@@ -133,9 +133,9 @@ async def _answer(loop: Loop, key: Key, *, allow: bool, asked: str) -> dict[str,
     if asked and said and said != asked:
         raise Refused("not answered", on=name, why=f"it asks something else by now: {said}", kept="nothing was pressed", hint="look again")
     loop.ledger.journal(*key, "permission answered", {"what": said, "allowed": allow})
-    await loop.sending.press(key, keys)
+    await loop.agents.sending.press(key, keys)
     if gone := await _gone(loop, key, shown):
-        loop.evidence.answered(key, said, allowed=allow)
+        loop.agents.evidence.answered(key, said, allowed=allow)
     return {"task": name, "allowed": allow, "what": said, "gone": gone}
 
 
@@ -171,7 +171,7 @@ async def _shown(loop: Loop, key: tuple[str, int], wait_s: float) -> delivery.Di
     """The dialog on its screen; a hook tells of it a moment before it is painted."""
     until = loop.clock.monotonic() + wait_s
     while True:
-        known = await loop.sending.known(key)
+        known = await loop.agents.sending.known(key)
         found = delivery.dialog(known.screen) if known is not None else None
         if found is not None or loop.clock.monotonic() >= until:
             return found
@@ -183,7 +183,7 @@ async def _gone(loop: Loop, key: tuple[str, int], shown: delivery.Dialog | None)
     until = loop.clock.monotonic() + GONE_S
     while loop.clock.monotonic() < until:
         await asyncio.sleep(LOOK_S)
-        known = await loop.sending.known(key)
+        known = await loop.agents.sending.known(key)
         if known is None or delivery.dialog(known.screen) != shown:
             return True
     return False
@@ -246,8 +246,8 @@ async def handle_needs(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
         if any(name == other for other, _, _ in aside):
             continue
         key = name, task.epoch
-        await loop.streams.fresh(key)
-        session, heard, _ = loop.evidence.of(key)
+        await loop.agents.streams.fresh(key)
+        session, heard, _ = loop.agents.evidence.of(key)
         status = fuse(heard, session)
         is_silent = not heard or status.state in RESTS
         if status.state in NEEDS_PERSON or (is_silent and owns_terminal(loop, name)):
@@ -256,25 +256,25 @@ async def handle_needs(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
                 found.append({"task": name, "state": str(status.state), "detail": status.detail, "since": status.since})
         if heard:
             states[name] = str(status.state)
-    loop.looked_at = {key: seen for key, seen in loop.looked_at.items() if key[0] in loop.crew.living}
+    loop.agents.looked_at = {key: seen for key, seen in loop.agents.looked_at.items() if key[0] in loop.crew.living}
     agents = sorted(found, key=lambda one: one["since"])
     return {"agents": agents, "states": states, "mail": _mail(loop), **loop.hooks.needs(loop, args)}
 
 
 async def is_attended(loop: Loop, key: tuple[str, int]) -> bool:
     """Return whether a person is attached to the pane of an attempt."""
-    known = await loop.sending.known(key)
+    known = await loop.agents.sending.known(key)
     return known is not None and known.person_s is not None
 
 
 async def _seen(loop: Loop, key: tuple[str, int], heard: list[Evidence], together: OneLook) -> Status:
     """Return how it is by everything that is known. Of one that rests a look counts for AGAIN_S: a crew may have hundreds of them."""
-    now, known = loop.clock.monotonic(), loop.looked_at.get(key)
+    now, known = loop.clock.monotonic(), loop.agents.looked_at.get(key)
     if heard and known is not None and known.heard == heard and now - known.at < AGAIN_S and not known.asked:
         return known.status
     said = await of(loop, key, together)
     status = fuse([Evidence(**{**piece, "source": Source(piece["source"])}) for piece in said["evidence"]], said["session"])
-    loop.looked_at[key] = LookedAt(now, heard, status, asked=any(piece.state in NEEDS_PERSON for piece in heard))
+    loop.agents.looked_at[key] = LookedAt(now, heard, status, asked=any(piece.state in NEEDS_PERSON for piece in heard))
     return status
 
 
@@ -292,7 +292,7 @@ async def handle_pause(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
     """`tasks`: full ids. Returns those that are paused now, those that were already, and why others cannot be; `moving` are pids that
     could not be stopped. Raises Refused when none of them can be.
     """
-    loop.emergency.refuse()
+    loop.machine.emergency.refuse()
     tasks = [known(loop, name) for name in best_of_service.members(loop.ledger, list(map(str, args["tasks"])))]
     before = [task.id for task in tasks if is_held_back(task)]
     asked = [task.id for task in tasks if may_pause(task)]
@@ -341,7 +341,7 @@ async def handle_ping(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
         "pid": os.getpid(),
         "version": __version__,
         "slots": loop.crew.slots,
-        "alerts": loop.alerts,
+        "alerts": loop.alerts.newest,
         "ready": loop.ready,
         "tick_ms_p99": round(1000 * sorted(loop.ticks)[len(loop.ticks) * 99 // 100], 3) if loop.ticks else 0.0,
         "outdated": outdated,
@@ -354,12 +354,12 @@ async def handle_ping(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
 def conditions(loop: Loop) -> Conditions:
     """Why tasks that are ready do not start."""
     window = why_batch_waits(loop.settings.batch_window, loop.crew.batch_time)
-    return capacity.conditions(loop.crew, _closed(loop), window, loop.capacity.seen)
+    return capacity.conditions(loop.crew, _closed(loop), window, loop.machine.capacity.seen)
 
 
 def _closed(loop: Loop) -> Verdict:
     """Why nothing at all starts, or next to nothing."""
-    outage, now = loop.crew.health.outage, loop.admission.verdict
+    outage, now = loop.crew.health.outage, loop.machine.admission.verdict
     if now.decision is not Decision.ADMIT or outage is None:
         return now
     return Verdict(Decision.DEFER, "outage", outage.words(), loop.clock.wall() - (loop.clock.monotonic() - outage.since))
@@ -373,7 +373,7 @@ def _closed(loop: Loop) -> Verdict:
 async def handle_resume(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
     """`tasks`: full ids. Returns those that were paused or parked and go on; those of them that wait for a slot first; and those that
     nobody had paused."""
-    loop.emergency.refuse()
+    loop.machine.emergency.refuse()
     names = best_of_service.members(loop.ledger, list(map(str, args["tasks"])))
     asked = [name for name in names if is_held_back(task := known(loop, name)) or task.state is TaskState.PARKED]
     loop.ask(*(ResumeAsked(name) for name in asked))

@@ -86,7 +86,7 @@ def serve(home: Home, settings_file: Path, features: Iterable[Feature]) -> None:
             ending = Ending(access, settings, EndingDoors(observer, made, tmux, bounds, ref_guard), clock)
             doors = Doors(ledger, observer, made, launching, ending, snapshots, bounds, home, tmux)
             loop = Loop(doors, settings, Hooks(features), clock)
-            loop.said.log = _json_log(home, clock, settings.log_format)
+            loop.alerts.log = _json_log(home, clock, settings.log_format)
             snapshots.say = zygotes.say = bounds.say = git.say = loop.alert
             snapshots.without_keys = access.without_keys
             snapshots.recover()

@@ -13,7 +13,7 @@ import pytest
 from supervisor.host import processes
 from supervisor.host.clock import SystemClock, moment
 from supervisor.host.paths import Home
-from supervisor.server.loop import Timekeeping
+from supervisor.server.machine import Timekeeping
 from supervisor.store.ledger import Ledger
 
 

@@ -41,7 +41,7 @@ from supervisor.kernel.night import NightOrder, NightSpent, NightTerms
 from supervisor.kernel.outage import Question
 from supervisor.kernel.states import AttemptState, End
 from supervisor.server.attempts.collect import AFTER_S
-from supervisor.server.loop import Outages, Timekeeping
+from supervisor.server.machine import Outages, Timekeeping
 from supervisor.store.ledger import Ledger
 from tests.gateway.account.kit import opened, served, unpriced
 from tests.ledger.kit import spec, submission

@@ -115,7 +115,7 @@ def test_nothing_is_drawn_while_nobody_sees_it(homes: list[Home], monkeypatch: p
     async def within(_: object, work: Callable[..., object], *args: object) -> object:
         return work(*args)
 
-    loop.observer = SimpleNamespace(is_shown=lambda _: answers.pop(0))
+    loop.doors.observer = SimpleNamespace(is_shown=lambda _: answers.pop(0))
     loop.jobs, loop.wake = SimpleNamespace(within=within, stoppers=None), lambda: wakes.append(True)
 
     async def steps() -> list[int]:

@@ -317,7 +317,7 @@ async def serve(supervisor: Supervisor) -> AsyncIterator[None]:
         yield
     finally:
         over.set()
-        loop.asked.set()
+        loop.agents.asked.set()
         await asyncio.wait([task], timeout=LEAVE_S)
         task.cancel()
         await asyncio.wait([task])
@@ -351,8 +351,8 @@ async def _look_here(place: Here, notifying: Notifying) -> bool:
 async def _run(loop: Loop, looks: Sequence[Look], over: asyncio.Event) -> None:
     soon = False
     while not over.is_set():
-        await was_set(loop.asked, notify_rules.ASKED_S if soon else LOOK_S)
-        loop.asked.clear()
+        await was_set(loop.agents.asked, notify_rules.ASKED_S if soon else LOOK_S)
+        loop.agents.asked.clear()
         soon = False
         for look in looks if loop.ready else ():
             try:

@@ -411,15 +411,15 @@ async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
     Returns `id`, `epoch`, `log` and whether a build of it has begun now (`new`); `removed` and `kept` (with `why`); or `prunable`.
     """
     if args["do"] == "create":
-        begun = await loop.snapshots.create(Order.from_wire(args["order"]), agreed=args.get("agreed") is True)
+        begun = await loop.doors.snapshots.create(Order.from_wire(args["order"]), agreed=args.get("agreed") is True)
         return {"id": begun.row.id, "epoch": begun.row.epoch, "log": str(begun.log), "new": begun.new}
     if args["do"] == "prune":
-        found = await loop.snapshots.prune(act=bool(args["remove"]))
+        found = await loop.doors.snapshots.prune(act=bool(args["remove"]))
         return {"prunable": [{"id": row.id, "name": row.spec.name, "disk": row.disk, "why": why} for row, why in found]}
     answer: dict[str, Any] = {"removed": [], "kept": []}
     for row in [loop.ledger.snapshots.find(str(name), str(args["project"])) for name in args["names"]]:
         try:
-            await loop.snapshots.remove(row, "removed by hand")
+            await loop.doors.snapshots.remove(row, "removed by hand")
             answer["removed"].append({"id": row.id, "name": row.spec.name, "disk": row.disk})
         except Refused as error:
             answer["kept"].append({"id": row.id, "name": row.spec.name, "why": error.why or error.line()})

@@ -109,16 +109,21 @@ class Doors:
     tmux: Tmux
 
 
-Denied = Callable[[str, int, list[str]], Question | None]
-"""Return what a person should say of an attempt, by task and epoch, that failed since it was denied these tools."""
+@dataclass(frozen=True, slots=True)
+class Hooked:
+    """What other parts of the supervisor say of an attempt, by its task and epoch."""
+
+    denied: Callable[[str, int, list[str]], Question | None]
+    """What a person should say of an attempt that failed since it was denied these tools."""
+    tools: Callable[[str, int], Mapping[str, int]]
+    """How often an attempt called which tool, by its hooks."""
+    lease_rule: LeaseRule
 
 
 class Jobs:
     """The steps of attempts, run in threads so that a hung tmux or git never stops the loop."""
 
-    def __init__(
-        self, doors: Doors, clock: Clock, tell: Callable[[Event], None], say: Callable[[str], None], denied: Denied, lease_rule: LeaseRule
-    ) -> None:
+    def __init__(self, doors: Doors, clock: Clock, tell: Callable[[Event], None], say: Callable[[str], None], hooked: Hooked) -> None:
         self._ledger = doors.ledger
         self._observer = doors.observer
         self._launching = doors.launching
@@ -130,12 +135,9 @@ class Jobs:
         self._clock = clock
         self._tell = tell
         self.say = say
-        self.tools: Callable[[str, int], Mapping[str, int]] = lambda _, __: {}
-        """How often an attempt called which tool, by its hooks."""
-        self._lease_rule = lease_rule
         self.told_before: Callable[[str, int, LaunchRow], Awaitable[str]] | None = None
         """The prompt of an agent that begins anew, with what it is told before; None: the prompt alone."""
-        self._denied = denied
+        self._hooked = hooked
         self.doubtful = False
         """tmux failed to open a session, or to answer: nothing more should start before a look succeeded."""
         self.waiting: dict[tuple[str, int], str] = {}
@@ -340,7 +342,7 @@ class Jobs:
         self._reported(task, epoch, shape)
         failpoint("finish.noted")
         denials = list((shape["agent"] or {}).get("denials") or ()) if end is End.FAILED else []
-        self._tell(Secured(task, epoch, end, cause, self._denied(task, epoch, denials)))
+        self._tell(Secured(task, epoch, end, cause, self._hooked.denied(task, epoch, denials)))
 
     def _tampered(self, task: str, epoch: int, found: Sequence[str]) -> None:
         for why in found:
@@ -348,7 +350,7 @@ class Jobs:
 
     def _reported(self, task: str, epoch: int, shape: Mapping[str, Any]) -> None:
         """Keep in the history which tools its agent called, as it says on its stdout or by hooks, and which it was not allowed to."""
-        called = shape["tools"] or of_tools(self.tools(task, epoch))
+        called = shape["tools"] or of_tools(self._hooked.tools(task, epoch))
         if called["calls"]:
             self._ledger.journal(task, epoch, "tool calls", called)
         if denials := (shape["agent"] or {}).get("denials"):
@@ -366,7 +368,7 @@ class Jobs:
 
     async def _secured(self, row: AttemptRow, launch: LaunchRow, end: End, cause: str) -> dict[str, Any]:
         ready = history.ready_since(self._ledger.db, row.task, row.created) or launch.created
-        held = self._ledger.leases.around(row, launch.project, self._lease_rule)
+        held = self._ledger.leases.around(row, launch.project, self._hooked.lease_rule)
         talk = self._ledger.conversations.of(row.task, row.epoch)
         if uncounted := await self.within(self.collectors, self._ending.count_session, row, launch, talk):
             self.say(f"{attempt_name(row.task, row.epoch)}: {uncounted}")

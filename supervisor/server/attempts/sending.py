@@ -478,7 +478,7 @@ async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
     if not loop.ready:
         raise NotRunning("the supervisor is still recovering", kept="everything", hint="try again")
     names = list(dict.fromkeys(str(name) for name in args["tasks"]))
-    await loop.sessions.fresh([key for name in names if (key := typable(loop.crew, name)) is not None])
+    await loop.agents.sessions.fresh([key for name in names if (key := typable(loop.crew, name)) is not None])
     await loop.jobs.refuse_used_up(names, "cannot send to")
     never = {name: why for name in names if (why := _why_never(loop, name, args))}
     wanted = [name for name in names if name not in never]
@@ -487,7 +487,7 @@ async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
         raise Refused("cannot send to", on=name, why=why, kept="nothing was typed", hint="nightcrew status")
     comments = args.get("comments")
     remarks = Given(int(args["remarks"]["pull"]), tuple(args["remarks"]["keys"])) if args.get("remarks") else None
-    done = await loop.sending.send(loop.crew, wanted, str(args["text"]), now=bool(args["now"]), comments=comments, remarks=remarks)
+    done = await loop.agents.sending.send(loop.crew, wanted, str(args["text"]), now=bool(args["now"]), comments=comments, remarks=remarks)
     refused = [one for one in done if one.state is DeliveryState.DROPPED]
     if refused and len(refused) == len(done):
         raise Refused("not sent to", on=refused[0].task, why=refused[0].reason, kept="nothing was typed", hint="without --now it is kept")

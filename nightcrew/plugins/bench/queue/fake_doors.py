@@ -195,7 +195,7 @@ def make(
     seen, limits = observer(home, tmux, agents), LimitDesk(home, settings)
     doors = Doors(ledger, seen, Environments(git), launching, ending, snapshots, limits, home, tmux)
     loop = Loop(doors, settings, Hooks(()), clock)
-    loop.capacity = CapacityWatch(ledger.needs, settings, clock, _Calm(1))
+    loop.machine.capacity = CapacityWatch(ledger.needs, settings, clock, _Calm(1))
     return loop
 
 
