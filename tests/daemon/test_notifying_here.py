@@ -138,7 +138,7 @@ def test_a_hook_that_asks_wakes_who_tells_and_another_one_does_not(tmp_path: Pat
 
     async def play() -> list[str]:
         looked, over = list[str](), asyncio.Event()
-        loop: Any = SimpleNamespace(asked=asyncio.Event(), ready=True, alert=looked.append)
+        loop: Any = SimpleNamespace(agents=SimpleNamespace(asked=asyncio.Event()), ready=True, alert=looked.append)
         heard = AgentEvidence(Home(tmp_path), SystemClock(), loop.agents.asked.set)
         Home(tmp_path).attempt("r/a", 1).mkdir(parents=True)
 

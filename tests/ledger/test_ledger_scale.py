@@ -115,7 +115,7 @@ def test_nothing_is_drawn_while_nobody_sees_it(homes: list[Home], monkeypatch: p
     async def within(_: object, work: Callable[..., object], *args: object) -> object:
         return work(*args)
 
-    loop.doors.observer = SimpleNamespace(is_shown=lambda _: answers.pop(0))
+    loop.doors = SimpleNamespace(observer=SimpleNamespace(is_shown=lambda _: answers.pop(0)))
     loop.jobs, loop.wake = SimpleNamespace(within=within, stoppers=None), lambda: wakes.append(True)
 
     async def steps() -> list[int]:
@@ -135,8 +135,9 @@ def test_nothing_is_drawn_while_nobody_sees_it(homes: list[Home], monkeypatch: p
 
 def shown_of(home: Home) -> tuple[Home, SimpleNamespace]:
     with closing(Ledger(home.ledger, Wall())) as ledger:
-        doors = {"settings": Settings(), "admission": SimpleNamespace(verdict=ADMIT), "capacity": SimpleNamespace(seen=None)}
-        return home, SimpleNamespace(alerts=[], crew=Crew(ledger.unfinished(0.0)), **doors)
+        machine = SimpleNamespace(admission=SimpleNamespace(verdict=ADMIT), capacity=SimpleNamespace(seen=None))
+        crew = Crew(ledger.unfinished(0.0))
+        return home, SimpleNamespace(alerts=SimpleNamespace(newest=[]), crew=crew, settings=Settings(), machine=machine)
 
 
 def draw(home: Home, loop: SimpleNamespace) -> None:

@@ -33,7 +33,6 @@ class LoopOfDesk:
     clock: Clock
     alerts: Alerts = field(default_factory=Alerts)
     crew: Crew = field(default_factory=Crew)
-    look_for_note: Callable[[str], None] = lambda _: None
     offered: list[Event] = field(default_factory=list)
     settings: Settings = field(default_factory=Settings)
     jobs: SimpleNamespace = field(default_factory=SimpleNamespace)

@@ -119,7 +119,12 @@ async def mail_desk(root: Path, *, recovered: bool = True) -> AsyncIterator[Kit]
             files.private_dir(folder)
         said: list[str] = []
         loop: Any = SimpleNamespace(
-            ledger=ledger, clock=clock, crew=Crew(ledger.unfinished(0.0)), alert=said.append, ready=True, sending=Typist(ledger)
+            ledger=ledger,
+            clock=clock,
+            crew=Crew(ledger.unfinished(0.0)),
+            alert=said.append,
+            ready=True,
+            agents=SimpleNamespace(sending=Typist(ledger)),
         )
         waits = WaitDesk(ledger.waits, loop.crew, clock, lambda one: said.append(str(one)))
 

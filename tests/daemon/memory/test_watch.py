@@ -377,7 +377,7 @@ async def test_a_note_that_a_task_waits_for_is_told_once_it_holds_something(tmp_
     async with memory_desk(tmp_path) as kit:
         there = note(PROJECT, PLAN)
         kit.loop.crew = Crew([Task("r/a", 1, after_notes=frozenset({there}))])
-        kit.loop.look_for_note(there)
+        kit.desk.awaited.look_for(there)
         kit.write("semantic/other.md", "x\n")
         kit.write(PLAN, "")
         await eventually(lambda: len(known(kit)) == 2, "both")
@@ -386,7 +386,7 @@ async def test_a_note_that_a_task_waits_for_is_told_once_it_holds_something(tmp_
         await eventually(lambda: kit.loop.offered, "the event")
         assert kit.loop.offered == [NoteAppeared(there)]
         kit.loop.offered.clear()
-        kit.loop.look_for_note(there)  # as after a restart
+        kit.desk.awaited.look_for(there)  # as after a restart
         await eventually(lambda: kit.loop.offered == [NoteAppeared(there)], "the event again")
 
 
