@@ -11,12 +11,15 @@ stand in `supervisor/features/__init__.py`. A package of somebody else adds a `F
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from supervisor.kernel.errors import ConfigError
 
 if TYPE_CHECKING:
     from agents.tmux import Tmux
@@ -60,8 +63,23 @@ class Feature:
     supervisor begins."""
     step: str = ""
     """`(loop) -> None`, after each step of the loop. It must not block."""
+    commands: Mapping[str, str] = field(default_factory=dict)
+    """Verbs of `nightcrew`, each with its click command. A verb of nightcrew's own goes before one of another package."""
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    """Kinds of agent, each with its TOML file as `package:file`. A person's own file goes before it."""
+    sections: str = ""
+    """`(home) -> list[Section]`: tables on the page More of `nightcrew web`. A thread calls it."""
     denied: str = ""
     """`(loop, task, epoch, tools) -> Question | None`: what a person should say of an attempt that failed since it was denied tools."""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A table for a person. Its texts are escaped where they are shown."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
 
 
 class Services:
@@ -114,7 +132,22 @@ class Proof:
 Service = Callable[[Supervisor], AbstractAsyncContextManager[None]]
 
 
+@functools.cache
+def others() -> tuple[Feature, ...]:
+    """Return the features of other packages, by name. It reads the metadata of every installed package.
+
+    Raises ConfigError for a package that cannot be imported."""
+    from importlib.metadata import entry_points  # 30 ms, which no command pays that needs none of them
+
+    return tuple(load(entry.value) for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name))
+
+
 def load(place: str) -> Any:
-    """Return the object at a place. Raises ImportError or AttributeError when there is none."""
+    """Return the object at a place. Raises ConfigError when it cannot be imported."""
     module, _, name = place.partition(":")
-    return getattr(importlib.import_module(module), name)
+    try:
+        return getattr(importlib.import_module(module), name)
+    except Exception as error:  # whatever the code of another package raises
+        raise ConfigError(
+            "cannot import", on=place, why=f"{type(error).__name__}: {error}", hint="mend or uninstall that package"
+        ) from error

@@ -106,7 +106,9 @@ def test_the_loop_has_at_most_twenty_attributes_and_none_is_assigned_from_outsid
     for room in ("supervisor", "agents", "memory", "worktrees", "nightcrew"):
         for file in (root / room).rglob("*.py"):
             tree = ast.parse(file.read_text())
-            outside += [f"{file.name}: {one.attr}" for one in ast.walk(tree) if isinstance(one, ast.Attribute) and _is_assigned(one, "loop")]
+            outside += [
+                f"{file.name}: {one.attr}" for one in ast.walk(tree) if isinstance(one, ast.Attribute) and _is_assigned(one, "loop")
+            ]
     assert len(named) <= 20, sorted(named)
     assert [one for one in outside if not one.startswith("fake_doors.py")] == []
 

@@ -58,19 +58,19 @@ class Kinds(Mapping[str, Kind]):
     def __getitem__(self, name: str) -> Kind:
         file = places.kind_file(name) if _is_replaceable(name) else None
         if file is None:
-            return _ours()[name]
+            return _ours()[name] if name in _ours() else _of_packages()[name]
         from supervisor.config import kinds as own  # pydantic is slow to import, and most kinds are ours
 
         return driven(own.load(name, file))
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted({*_ours(), *_own()}))
+        return iter(sorted({*_ours(), *_own(), *_of_packages()}))
 
     def __len__(self) -> int:
         return len(list(iter(self)))
 
     def __contains__(self, name: object) -> bool:
-        return name in _ours() or name in _own()
+        return name in _ours() or name in _own() or name in _of_packages()
 
 
 def kinds() -> Mapping[str, Kind]:
@@ -104,6 +104,21 @@ def _ours() -> dict[str, Kind]:
         if file.name.endswith(".toml"):
             name = file.name.removesuffix(".toml")
             found[name] = _kind(name, tomllib.loads(file.read_text(encoding="utf-8")))
+    return found
+
+
+@functools.cache
+def _of_packages() -> dict[str, Kind]:
+    """Return the kinds that other packages add. Raises ConfigError for a file that is wrong, ImportError for a package that is."""
+    from supervisor import contract  # most commands need no kind of another package
+
+    found: dict[str, Kind] = {}
+    for name, place in [item for feature in contract.others() for item in feature.kinds.items()]:
+        from supervisor.config import kinds as own  # as in `Kinds`
+
+        package, _, file = place.partition(":")
+        with resources.as_file(resources.files(package) / file) as path:
+            found[name] = driven(own.load(name, path))
     return found
 
 

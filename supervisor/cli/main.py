@@ -35,11 +35,16 @@ class LazyGroup(click.Group):
         return list(self._verbs)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
-        if cmd_name not in self._verbs:
+        place = self._places.get(cmd_name) or self.other_places().get(cmd_name)
+        if place is None:
             return None
-        module, _, name = self._places[cmd_name].partition(":")
+        module, _, name = place.partition(":")
         command: click.Command = getattr(importlib.import_module(module), name)
         return command
+
+    def other_places(self) -> Mapping[str, str]:
+        """Return the commands that other packages add, as `module:name` by verb."""
+        return {}
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         verbs = [CompletionItem(name, help=text) for name, text in self._verbs.items() if name.startswith(incomplete)]
@@ -56,6 +61,9 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
         with formatter.section("Commands"):
             formatter.write_dl(list(self._verbs.items()))
+        if others := self.other_places():
+            with formatter.section("Commands of other packages"):
+                formatter.write_dl([(verb, place.partition(":")[0].partition(".")[0]) for verb, place in sorted(others.items())])
 
 
 # Main
@@ -190,6 +198,11 @@ PLACES = {
 
 class _Verbs(LazyGroup):
     """All of them; what they print may go to somebody who leaves."""
+
+    def other_places(self) -> Mapping[str, str]:
+        from supervisor import contract
+
+        return {verb: place for feature in contract.others() for verb, place in feature.commands.items() if verb not in PLACES}
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
-
-from supervisor.contract import GROUP, Feature
+from supervisor.contract import Feature, others
 
 BUILT_IN = (
     Feature("access", requests={"token": "supervisor.features.access.service:handle"}),
@@ -66,8 +64,5 @@ BUILT_IN = (
 
 
 def installed() -> tuple[Feature, ...]:
-    """Return every feature of this installation.
-
-    Raises what the import of another package raises, and AttributeError for an entry point that names nothing."""
-    others = sorted(entry_points(group=GROUP), key=lambda entry: entry.name)
-    return (*BUILT_IN, *(entry.load() for entry in others))
+    """Return every feature of this installation. Raises as `others` does."""
+    return (*BUILT_IN, *others())

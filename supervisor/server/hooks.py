@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from supervisor.contract import AgentRequest, Feature, Request, Service, load
+from supervisor.kernel.errors import ConfigError
 
 if TYPE_CHECKING:
     from supervisor.kernel.decision import Command
@@ -19,7 +20,7 @@ class Hooks:
     """The parts of all features, imported."""
 
     def __init__(self, features: Iterable[Feature]) -> None:
-        """Raises what the import of a part raises, and ValueError where two features add the same verb or wait for one another."""
+        """Raises ConfigError for a part that cannot be imported, and where two features add the same verb or wait for one another."""
         given = list(features)
         self.requests: dict[str, Request] = _verbs(given, lambda feature: feature.requests)
         self.interrupted = frozenset().union(*(feature.interrupted for feature in given))
@@ -73,7 +74,7 @@ def _verbs(features: list[Feature], verbs_of: Callable[[Feature], Mapping[str, s
     for feature in features:
         for verb, place in verbs_of(feature).items():
             if verb in found:
-                raise ValueError(f"the feature {feature.name} adds the verb {verb}, which another feature has")
+                raise ConfigError("cannot add", on=f"the verb {verb} of the feature {feature.name}", why="another feature has that verb")
             found[verb] = load(place)
     return found
 
@@ -85,7 +86,7 @@ def _in_order(features: list[Feature]) -> list[Feature]:
     while left:
         ready = [feature for feature in left if names.issuperset(known.intersection(feature.after))]
         if not ready:
-            raise ValueError(f"these features wait for one another: {', '.join(feature.name for feature in left)}")
+            raise ConfigError("cannot begin", on=", ".join(feature.name for feature in left), why="these features wait for one another")
         found += ready
         names |= {feature.name for feature in ready}
         left = [feature for feature in left if feature.name not in names]

@@ -8,6 +8,7 @@ import pytest
 
 from supervisor.contract import Feature, Proof, Services
 from supervisor.features.registry import BUILT_IN
+from supervisor.kernel.errors import ConfigError
 from supervisor.server import hooks
 from supervisor.server.hooks import Hooks
 from supervisor.server.request_table import HANDLERS
@@ -27,15 +28,20 @@ def test_every_part_of_every_feature_is_there_and_no_verb_is_given_twice() -> No
 
 
 def test_a_verb_that_two_features_add_is_refused() -> None:
-    with pytest.raises(ValueError, match="the feature b adds the verb x, which another feature has"):
+    with pytest.raises(ConfigError, match="the verb x of the feature b: another feature has that verb"):
         Hooks([Feature("a", requests={"x": ASK}), Feature("b", requests={"x": ASK})])
 
 
 def test_a_service_begins_after_those_that_it_names() -> None:
     given = [Feature("c", after=("b", "not installed")), Feature("b", after=("a",)), Feature("a")]
     assert [feature.name for feature in hooks._in_order(given)] == ["a", "b", "c"]
-    with pytest.raises(ValueError, match="wait for one another: x, y"):
+    with pytest.raises(ConfigError, match="x, y: these features wait for one another"):
         hooks._in_order([Feature("x", after=("y",)), Feature("y", after=("x",))])
+
+
+def test_a_part_that_cannot_be_imported_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"cannot import nothing\.here:x: ModuleNotFoundError"):
+        Hooks([Feature("a", service="nothing.here:x")])
 
 
 def test_an_object_is_found_by_its_class_or_by_the_class_that_it_stands_for() -> None:

@@ -176,6 +176,7 @@ PAGES = (
     Page("/mail", "Mail", "mail.js", "Mail"),
     Page("/audit", "Audit", "audit.js", "Audit"),
     Page("/resources", "Resources", "resources.js", "Resources"),
+    Page("/more", "More", "more.js", "More"),
 )
 
 
@@ -191,11 +192,11 @@ class Sources:
 
 
 def feature(sources: Sources) -> Feature:
-    """All of them."""
+    """All of them. The page More is there when another package has something to show."""
     secret = os.urandom(32)
     reads = {**sources.reads, "run": _with_reports(sources.reads["run"], secret)}
     return Feature(
-        pages=PAGES,
+        pages=PAGES if "more" in sources.reads else tuple(page for page in PAGES if page.path != "/more"),
         routes=(
             *(Route("GET", f"/data/{name}", Access.DATA, _data(read)) for name, read in reads.items()),
             Route("GET", "/report/{run}/{kind}/{proof}", Access.PAGE, _report(sources, secret)),

@@ -23,6 +23,7 @@ from typing import Any
 
 from aiohttp import web
 
+from supervisor import contract
 from supervisor.client import protocol
 from supervisor.client.crew import Lookout, ReviewActs, VerbActs
 from supervisor.config import user
@@ -338,10 +339,24 @@ def sources(home: Home) -> Sources:
             "journal": lambda asked: models.journal(home, asked),
             "audit-verify": lambda _: check.verify(),
             "resources": lambda _: _resources(home),
+            **({"more": lambda _: _more(home)} if any(feature.sections for feature in contract.others()) else {}),
         },
         report=lambda run, kind: pages.page(home, run, kind),
         topics={"limits": lambda rest: LimitsTopic(home, looks, rest), "ledger": lambda rest: LedgerTopic(home, rest)},
     )
+
+
+def _more(home: Home) -> Mapping[str, Any]:
+    """Return the sections of other packages; a package that fails is named with its error."""
+    found: list[Mapping[str, Any]] = []
+    for feature in contract.others():
+        try:
+            sections = contract.load(feature.sections)(home) if feature.sections else ()
+        except Exception as error:  # noqa: BLE001 - the code of another package may raise anything, and the other sections are shown
+            found.append({"title": feature.name, "columns": ["Error"], "rows": [[f"{type(error).__name__}: {error}"]]})
+            continue
+        found += [{"title": one.title, "columns": one.columns, "rows": one.rows} for one in sections]
+    return {"sections": found}
 
 
 def _resources(home: Home) -> Mapping[str, Any]:
