@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from supervisor.features.audit.rules import trace_id
 from supervisor.kernel.errors import NightcrewError, one_line
 from supervisor.kernel.format import rfc3339
+from supervisor.kernel.names import trace_id
 
 # Audit
 # -----

@@ -149,3 +149,11 @@ class Delivery:
             "why": self.reason,
             "sent": rfc3339(self.created),
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Remarks:
+    """Remarks on a pull request that a text holds: its row in the ledger, and the keys of the remarks."""
+
+    pull: int
+    keys: tuple[str, ...]

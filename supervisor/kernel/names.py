@@ -1,8 +1,9 @@
-"""Names of runs and tasks, identities of processes, and blocks of ports."""
+"""Names of runs and tasks, identities of processes, blocks of ports, and ids of traces."""
 
 from __future__ import annotations
 
 import difflib
+import functools
 import hashlib
 import re
 import unicodedata
@@ -121,3 +122,52 @@ def variables(first: int | None) -> dict[str, str]:
 def shown(first: int) -> str:
     """A block in words, `20010-20019`."""
     return f"{first}-{first + SIZE - 1}"
+
+
+# Traces
+# ------
+# Ids of W3C Trace Context. Each follows from the name of what it stands for, so that every process knows it without asking.
+
+
+@functools.lru_cache(maxsize=1024)
+def trace_id(name: str) -> str:
+    """The trace id of a run, of its tasks, of their attempts and of their model calls: 32 hex digits, as W3C Trace Context wants them.
+    `name`: the full id of the run or of one of its tasks.
+
+    Derived from the run's id, which the ledger gives once: so the gateway, which knows a request's task by its token, need not ask.
+    """
+    return hashlib.sha256(f"nightcrew run {name.partition('/')[0]}".encode()).hexdigest()[:32]
+
+
+def span_id(*words: object) -> str:
+    """Of what these words name."""
+    return hashlib.sha256(f"nightcrew span {' '.join(map(str, words))}".encode("utf-8", "backslashreplace")).hexdigest()[:16]
+
+
+def attempt_span(task: str, epoch: int) -> str:
+    """The id of the span of an attempt."""
+    return span_id("attempt", f"{task}:{epoch}")
+
+
+def traceparent(task: str, epoch: int) -> str:
+    """Where an attempt stands, as W3C Trace Context has it in a header and OpenTelemetry in a variable."""
+    return f"00-{trace_id(task)}-{attempt_span(task, epoch)}-01"
+
+
+# Gates of trains
+# ---------------
+# Keys of the runs in which gates of trains run.
+
+
+GATE_KEYS = "train/*/gate/*"
+"""The keys that `gate_key` makes, as a pattern of SQLite's GLOB."""
+
+
+def gate_key(train: str, number: int) -> str:
+    """Return the key of the run in which a gate of a train runs. A run that is submitted twice with one key is one run."""
+    return f"train/{train}/gate/{number}"
+
+
+def train_of(key: str) -> str:
+    """Return the train of a key that `gate_key` made."""
+    return key.removeprefix("train/").partition("/gate/")[0]

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from memory import leases
-from supervisor.features.audit.rules import trace_id
 from supervisor.kernel.errors import one_line
 from supervisor.kernel.format import rfc3339
+from supervisor.kernel.names import trace_id
 from supervisor.kernel.records import SCHEMA, Exit
 from supervisor.kernel.states import End
 

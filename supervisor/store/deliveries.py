@@ -7,9 +7,8 @@ import sqlite3
 from collections.abc import Collection
 
 from supervisor.features.pull_requests import rows as pull_requests_rows
-from supervisor.features.pull_requests.rules import Given
 from supervisor.features.review import rows as review_rows
-from supervisor.kernel.conversations import Delivery, DeliveryState
+from supervisor.kernel.conversations import Delivery, DeliveryState, Remarks
 from supervisor.store.sqlite import WriteAccess
 
 _SINCE = 3
@@ -30,7 +29,7 @@ class Deliveries:
         text: str,
         mails: Collection[str] = (),
         comments: Collection[int] | None = None,
-        remarks: Given | None = None,
+        remarks: Remarks | None = None,
     ) -> list[Delivery]:
         """Commit that `text` is to be typed into the agent of each task, all of them or none. `mails`: the messages that it hands
         over, which are given with that. `comments`: those of a person to its result that the text holds, which are sent with that: see

@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from supervisor.features.review.gate_keys import GATE_KEYS
 from supervisor.kernel.errors import NotFound, UsageError
+from supervisor.kernel.names import GATE_KEYS
 from supervisor.kernel.states import FINAL, NEEDS_YOU, TaskState
 
 # Queries

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from supervisor.features.audit.rules import trace_id
 from supervisor.kernel.format import rfc3339
+from supervisor.kernel.names import trace_id
 from supervisor.store.queries import RunView, TaskView
 
 

@@ -7,9 +7,9 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.features.audit.rules import trace_id
 from supervisor.kernel.audit import Level, level_of, line
 from supervisor.kernel.errors import NotFound
+from supervisor.kernel.names import trace_id
 
 HOSTILE = st.text() | st.sampled_from(["\x1b]0;x\x07", "a\nb\r", "\ud800\u202e", '}"}{'])
 

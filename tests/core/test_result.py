@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.features.audit.rules import trace_id
 from supervisor.kernel.format import rfc3339
+from supervisor.kernel.names import trace_id
 from supervisor.kernel.records import Exit
 from supervisor.kernel.result import MAX_DEPTH, Spent, Times, Work, build, last_json_object
 from supervisor.kernel.states import End

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from nightcrew.plugins.otel import rules
 from nightcrew.plugins.otel.rules import Cursor, Terms
-from supervisor.features.audit.rules import trace_id
+from supervisor.kernel.names import trace_id
 
 
 @given(st.builds(Cursor, st.integers(0), st.integers(0), st.lists(st.integers(0)).map(tuple), st.integers(0), st.integers(0)))

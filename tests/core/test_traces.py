@@ -12,10 +12,10 @@ import opentelemetry.semconv.attributes as stable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.features.audit.rules import trace_id
 from supervisor.features.trace import rules as trace_rules
 from supervisor.features.trace.rules import CUT, AttemptFacts, Life, Request, Span, Stretch, TaskFacts, ToolCall, What, life_at, lives
 from supervisor.gateway.admission.types import Usage
+from supervisor.kernel.names import trace_id
 
 TASK = TaskFacts("1125-abcd/fix", "fix", "claude", True, "a title")
 AT = st.floats(-1e4, 1e4) | st.floats(0, 4e9)

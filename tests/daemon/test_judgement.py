@@ -8,7 +8,7 @@ import json
 import os
 from pathlib import Path
 
-from supervisor.features.audit.rules import trace_id
+from supervisor.kernel.names import trace_id
 from supervisor.store import queries, sqlite
 from tests.agents.protocols.scenarios import DATA
 from tests.support import House

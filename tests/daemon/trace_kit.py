@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from supervisor.features.audit.rules import trace_id
 from supervisor.kernel import account
+from supervisor.kernel.names import trace_id
 from tests.gateway.simulator import Simulator
 from tests.support import House, shell_task
 

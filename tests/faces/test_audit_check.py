@@ -18,7 +18,6 @@ from supervisor.features.audit import views as audit_views
 from supervisor.features.audit.log import Audit
 from supervisor.features.audit.rows import JOURNAL as JOURNAL_TABLE
 from supervisor.features.audit.rows import Followed
-from supervisor.features.audit.rules import trace_id
 from supervisor.features.audit.service import Anchoring, places
 from supervisor.gateway.account import schema
 from supervisor.gateway.account.writer import CALLS
@@ -27,6 +26,7 @@ from supervisor.host.clock import SystemClock
 from supervisor.host.paths import Home
 from supervisor.kernel.audit import Verdict
 from supervisor.kernel.decision import MarkRunning, Revive, Start
+from supervisor.kernel.names import trace_id
 from supervisor.store import sqlite
 from supervisor.store.ledger import Ledger
 from tests.ledger.kit import ended, submit

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.features.review.gate_keys import gate_key
 from supervisor.kernel.decision import Collect, MarkRunning, SetState, Start
 from supervisor.kernel.errors import NotFound, UsageError
+from supervisor.kernel.names import gate_key
 from supervisor.kernel.states import End, TaskState
 from supervisor.store import history, journal, queries, sqlite
 from supervisor.store.ledger import Ledger

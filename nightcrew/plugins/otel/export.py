@@ -12,7 +12,6 @@ from typing import Any, Protocol
 from nightcrew.plugins.otel import cursor as span_cursor
 from nightcrew.plugins.otel import rules
 from nightcrew.plugins.otel.rules import Cursor, Terms
-from supervisor.features.audit.rules import trace_id
 from supervisor.features.trace import rows as trace_rows
 from supervisor.features.trace import rules as trace_rules
 from supervisor.features.trace import view as trace_view
@@ -23,6 +22,7 @@ from supervisor.gateway.account import reading
 from supervisor.host import secrets
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import NightcrewError, NotFound, one_line
+from supervisor.kernel.names import trace_id
 from supervisor.store import journal, sqlite
 
 # Following

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 from bisect import bisect_right
@@ -71,16 +70,6 @@ def kinds() -> list[str]:
 def _kind(event: str) -> str:
     found = (kind for kind, begins in _KINDS.items() if any(event == word or event.startswith(f"{word} ") for word in begins))
     return next(found, "other")
-
-
-@functools.lru_cache(maxsize=1024)
-def trace_id(name: str) -> str:
-    """The trace id of a run, of its tasks, of their attempts and of their model calls: 32 hex digits, as W3C Trace Context wants them.
-    `name`: the full id of the run or of one of its tasks.
-
-    Derived from the run's id, which the ledger gives once: so the gateway, which knows a request's task by its token, need not ask.
-    """
-    return hashlib.sha256(f"nightcrew run {name.partition('/')[0]}".encode()).hexdigest()[:32]
 
 
 # Anchors

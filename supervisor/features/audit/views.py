@@ -15,7 +15,7 @@ from supervisor.features.audit import log as audit_log
 from supervisor.features.audit import rows as audit_rows
 from supervisor.features.audit import rules as audit_rules
 from supervisor.features.audit.rows import JOURNAL, Followed
-from supervisor.features.audit.rules import Anchor, Numbers, Recorded, recorded, trace_id
+from supervisor.features.audit.rules import Anchor, Numbers, Recorded, recorded
 from supervisor.features.retention import archive as retention_archive
 from supervisor.features.retention.archive import ARCHIVE
 from supervisor.gateway.account import schema
@@ -24,6 +24,7 @@ from supervisor.host.paths import Home
 from supervisor.kernel.audit import Verdict
 from supervisor.kernel.errors import NotFound
 from supervisor.kernel.format import rfc3339
+from supervisor.kernel.names import trace_id
 from supervisor.store import sqlite
 from supervisor.store.sqlite import LEDGER
 

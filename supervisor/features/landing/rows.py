@@ -9,8 +9,8 @@ from dataclasses import astuple, dataclass, fields
 from typing import Any
 
 from supervisor.features.landing.rules import OUT, Entry, EntryState, Gate, GateState, Train, TrainState
-from supervisor.features.review.gate_keys import GATE_KEYS, train_of
 from supervisor.kernel.errors import NotFound, Refused
+from supervisor.kernel.names import GATE_KEYS, train_of
 from supervisor.store.sqlite import WriteAccess
 
 _SINCE = 7

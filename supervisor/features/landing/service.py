@@ -53,12 +53,12 @@ from supervisor.features.landing.rules import (
 )
 from supervisor.features.landing.train_rules import after, todo
 from supervisor.features.review import gate_files
-from supervisor.features.review.gate_keys import gate_key
 from supervisor.host.failpoint import failpoint
 from supervisor.host.paths import Home
 from supervisor.kernel import names
 from supervisor.kernel.errors import DiskFull, LedgerError, NightcrewError, NotFound, NotRunning, Refused, UsageError, one_line
 from supervisor.kernel.events import CancelAsked
+from supervisor.kernel.names import gate_key
 from supervisor.kernel.result import NOT_SECURED
 from supervisor.kernel.spec import RunSpec, Submission
 from supervisor.kernel.states import FINAL, TaskState

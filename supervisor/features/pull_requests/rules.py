@@ -59,14 +59,6 @@ class PullRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """What came back from a pull request and is in a text: its row in the ledger, and the keys of the remarks."""
-
-    pull: int
-    keys: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Lease:
     """Push, when the branch is at `expected`; empty: when the remote has none of that name."""
 

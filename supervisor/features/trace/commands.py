@@ -101,8 +101,8 @@ def _write(file: Path, spans: Iterator[Span], *, content: bool) -> None:
 
 
 def _shape(books: Books, facts: RunFacts, tasks: list[str], *, whole: bool) -> dict[str, Any]:
-    from supervisor.features.audit.rules import trace_id
     from supervisor.features.trace import view as trace_view
+    from supervisor.kernel.names import trace_id
 
     now, shown, left_out = time.time(), list[dict[str, Any]](), 0
     for span in _spans(books, facts, tasks, whole=whole):
@@ -116,8 +116,8 @@ def _shape(books: Books, facts: RunFacts, tasks: list[str], *, whole: bool) -> d
 
 
 def _draw(books: Books, facts: RunFacts, tasks: list[str], *, every: bool) -> None:
-    from supervisor.features.audit.rules import trace_id
     from supervisor.features.trace import view as trace_view
+    from supervisor.kernel.names import trace_id
 
     now, width, color = time.time(), common.width(), common.use_color()
     width = width if width < PIPE_FROM else PIPE

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from supervisor.features.audit.rules import trace_id
 from supervisor.gateway.admission.types import Api, Usage
+from supervisor.kernel.names import attempt_span, span_id, trace_id
 from supervisor.kernel.states import End
 
 # Trace facts
@@ -250,11 +249,6 @@ class Span:
         return max(0.0, (now if self.end is None else self.end) - self.start)
 
 
-def span_id(*words: object) -> str:
-    """Of what these words name."""
-    return hashlib.sha256(f"nightcrew span {' '.join(map(str, words))}".encode("utf-8", "backslashreplace")).hexdigest()[:16]
-
-
 def run_id(run: str, life: int) -> str:
     """The id of the span of a run's life."""
     return span_id("run", run, life)
@@ -263,16 +257,6 @@ def run_id(run: str, life: int) -> str:
 def task_id(task: str, life: int) -> str:
     """The id of the span of a task's life."""
     return span_id("task", task, life)
-
-
-def attempt_id(task: str, epoch: int) -> str:
-    """The id of the span of an attempt."""
-    return span_id("attempt", f"{task}:{epoch}")
-
-
-def traceparent(task: str, epoch: int) -> str:
-    """Where an attempt stands, as W3C Trace Context has it in a header and OpenTelemetry in a variable."""
-    return f"00-{trace_id(task)}-{attempt_id(task, epoch)}-01"
 
 
 def of_run(run: str, title: str, life: Life, tasks: int, reach: float = 0.0) -> Span:
@@ -312,7 +296,7 @@ def of_attempt(facts: AttemptFacts, stretches: Iterable[Stretch] = (), tools: It
 
 def of_request(task: TaskFacts, epoch: int, bounds: tuple[float, float | None], request: Request) -> list[Span]:
     """The spans of a request: its wait for tokens, where it can be seen, and its time at the provider. `bounds`: its attempt's."""
-    parent, trace = attempt_id(task.id, epoch), trace_id(task.id)
+    parent, trace = attempt_span(task.id, epoch), trace_id(task.id)
     own = Span(parent, "", trace, What.ATTEMPT, "", bounds[0], bounds[1])
     word = "request" if request.sent else "turned away"
     mine = span_id(word, parent, request.number, repr(request.at))
@@ -342,7 +326,7 @@ def _attempt(facts: AttemptFacts) -> Span:
     parent = task_id(task.id, facts.life.number)
     content: dict[str, Value] = {"nightcrew.cause": facts.cause} if facts.cause else {}
     return Span(
-        attempt_id(task.id, facts.epoch), parent, trace_id(task.id), What.ATTEMPT, name, begin, end, told, content,
+        attempt_span(task.id, facts.epoch), parent, trace_id(task.id), What.ATTEMPT, name, begin, end, told, content,
         _unless_done(facts.end),
     )  # fmt: skip
 

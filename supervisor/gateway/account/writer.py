@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from supervisor.features.audit.rows import Followed
-from supervisor.features.audit.rules import ranges, trace_id
+from supervisor.features.audit.rules import ranges
 from supervisor.gateway.account import reading, schema
 from supervisor.gateway.account.rows import (
     CRASHED,
@@ -37,6 +37,7 @@ from supervisor.gateway.account.schema import ACCOUNT
 from supervisor.gateway.admission import events
 from supervisor.gateway.admission.types import Api, End, LaneKey, PoolKey, Usage
 from supervisor.kernel.errors import LedgerError, NightcrewError, from_wire
+from supervisor.kernel.names import trace_id
 from supervisor.kernel.states import TaskClass
 from supervisor.store import sqlite
 

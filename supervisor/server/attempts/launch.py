@@ -19,7 +19,6 @@ from supervisor.features.best_of import service as best_of_service
 from supervisor.features.best_of.service import Judged
 from supervisor.features.snapshots.rules import Snapshot, SnapshotKind
 from supervisor.features.snapshots.service import SnapshotDesk
-from supervisor.features.trace import rules as trace_rules
 from supervisor.host import files
 from supervisor.host.failpoint import failpoint
 from supervisor.host.paths import Home
@@ -99,7 +98,7 @@ def write_inputs(home: Home, key: tuple[str, int], launch: LaunchRow, needs: lis
         kind.MEMORY_VARIABLE: str(files.private_dir(home.memory(launch.project))),
     }
     if "TRACEPARENT" not in launch.spec.params:
-        own["TRACEPARENT"] = trace_rules.traceparent(*key)
+        own["TRACEPARENT"] = names.traceparent(*key)
     if launch.spec.prompt is not None:
         files.atomic_write(directory / PROMPT, launch.spec.prompt.encode(), durable=False)
         own["NIGHTCREW_PROMPT_FILE"] = str(directory / PROMPT)

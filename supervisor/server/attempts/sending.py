@@ -16,13 +16,12 @@ from agents.kinds import of_task
 from agents.protocols import Live
 from agents.status import Evidence
 from agents.tmux import Tmux
-from supervisor.features.pull_requests.rules import Given
 from supervisor.host import files, processes, untrusted_fs
 from supervisor.host.clock import Clock
 from supervisor.host.failpoint import failpoint
 from supervisor.host.paths import Home
 from supervisor.host.processes import Groups
-from supervisor.kernel.conversations import Delivery, DeliveryState
+from supervisor.kernel.conversations import Delivery, DeliveryState, Remarks
 from supervisor.kernel.crew import Crew
 from supervisor.kernel.errors import NightcrewError, NotFound, NotRunning, Refused
 from supervisor.kernel.spec import TaskSpec
@@ -146,7 +145,7 @@ class Sending:
         *,
         now: bool,
         comments: Collection[int] | None = None,
-        remarks: Given | None = None,
+        remarks: Remarks | None = None,
     ) -> list[Delivery]:  # fmt: skip
         """Keep the text for each task, try to type it, and return what came of it. With `now` nothing waits: it is dropped instead.
         `comments` and `remarks` as of `Deliveries.keep`."""
@@ -486,7 +485,7 @@ async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
         name, why = next(iter(never.items()))
         raise Refused("cannot send to", on=name, why=why, kept="nothing was typed", hint="nightcrew status")
     comments = args.get("comments")
-    remarks = Given(int(args["remarks"]["pull"]), tuple(args["remarks"]["keys"])) if args.get("remarks") else None
+    remarks = Remarks(int(args["remarks"]["pull"]), tuple(args["remarks"]["keys"])) if args.get("remarks") else None
     done = await loop.agents.sending.send(loop.crew, wanted, str(args["text"]), now=bool(args["now"]), comments=comments, remarks=remarks)
     refused = [one for one in done if one.state is DeliveryState.DROPPED]
     if refused and len(refused) == len(done):

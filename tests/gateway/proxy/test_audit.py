@@ -11,13 +11,13 @@ from pathlib import Path
 
 from supervisor.features.audit import log as audit_log
 from supervisor.features.audit import views as audit_views
-from supervisor.features.audit.rules import trace_id
 from supervisor.features.audit.service import Anchoring
 from supervisor.gateway import replay
 from supervisor.host.clock import SystemClock
 from supervisor.host.paths import Home
 from supervisor.kernel import tokens
 from supervisor.kernel.audit import Verdict
+from supervisor.kernel.names import trace_id
 from tests.gateway import kit
 from tests.gateway.simulator import SimSettings, running
 
