@@ -74,7 +74,7 @@ _SHOWN = 100
 
 @click.command()
 @click.option("--fix", is_flag=True, help="Mend what is safe, and say each; then look again.")
-@click.option("--recover-ledger", "ledger", is_flag=True, help="Make a whole ledger of what can be read of a damaged one.")
+@click.option("--recover-ledger", "ledger", is_flag=True, help="Restore a damaged ledger from its newest copy and its journal.")
 @click.option("--recover-account", "account", is_flag=True, help="The same for the gateway's account of requests.")
 @common.json_option
 def command_doctor(fix: bool, ledger: bool, account: bool, as_json: bool) -> int:
@@ -83,8 +83,8 @@ def command_doctor(fix: bool, ledger: bool, account: bool, as_json: bool) -> int
     --fix sets the mode of our own directories, closes sessions of ours without an attempt when no supervisor runs, and makes git forget
     worktrees of ours that were removed by hand. For the rest it prints what a person does.
 
-    --recover-ledger reads a damaged ledger row by row and puts a whole one in its place. It says what was lost, keeps the damaged file
-    beside it, and is refused while a supervisor runs.
+    --recover-ledger restores a damaged ledger from its newest copy and its journal. It says what was lost, keeps the damaged file beside
+    it, and is refused while a supervisor runs.
 
     \b
     nightcrew doctor

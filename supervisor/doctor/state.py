@@ -21,6 +21,7 @@ from supervisor.doctor import crew
 from supervisor.doctor.check_context import CheckContext, Finding, existing, fail, ok, unknown, warn
 from supervisor.doctor.examine import Check
 from supervisor.features.audit.log import Audit
+from supervisor.features.snapshots import rows as snapshots_rows
 from supervisor.gateway import process_lock
 from supervisor.gateway.account.schema import ACCOUNT
 from supervisor.host import cores, files, scratch, secrets, usage
@@ -28,11 +29,12 @@ from supervisor.host.clock import SystemClock
 from supervisor.host.paths import Home
 from supervisor.host.scratch import locked_directory
 from supervisor.kernel.errors import ConfigError, HostError, NightcrewError, NotFound, ToolMissing
+from supervisor.kernel.states import End
 from supervisor.server import lock
 from supervisor.server.attempts.environments import facts
 from supervisor.server.lock import DaemonLock
-from supervisor.store import mending, sqlite
-from supervisor.store.salvage import Report, recover
+from supervisor.store import deliveries, queries, rows, sqlite
+from supervisor.store.recovery import Report, recover
 from supervisor.store.sqlite import LEDGER
 from worktrees import environments
 from worktrees.environments import environment_path
@@ -234,6 +236,7 @@ def repository(context: CheckContext) -> Finding:
     return ok("; ".join([f"{found.root}  ({file})", *found.notes]))
 
 
+LOST = "its row was lost with the damaged ledger"
 _RESTART = "nightcrew down && nightcrew up -d (agents go on)"
 
 
@@ -251,7 +254,7 @@ CHECKS: Mapping[str, Check] = {
 
 # Recovery
 # --------
-# `nightcrew doctor --recover-ledger` and `--recover-account`: what can be read of a damaged file, as a whole new one.
+# `nightcrew doctor --recover-ledger` and `--recover-account`: a whole file from its newest copy and its journal.
 
 
 def ledger_recovery(home: Home) -> Report:
@@ -260,8 +263,7 @@ def ledger_recovery(home: Home) -> Report:
     if not home.root.is_dir():
         raise NotFound("no ledger", on=str(home.ledger), why=LEDGER.absent, hint=LEDGER.first)
     with closing(DaemonLock(home.lock)):
-        report = recover(home.ledger, LEDGER, _stamp(), lambda db: [*mending.mend(db), *_find_worktrees(db, home)], mending.check)
-        return _noted(home, "ledger", report)
+        return _noted(home, "ledger", recover(home.ledger, LEDGER, _stamp(), lambda db: _mend(db, home), _check))
 
 
 def account(home: Home) -> Report:
@@ -273,6 +275,51 @@ def account(home: Home) -> Report:
         return _noted(home, "account", recover(home.gateway_account, ACCOUNT, _stamp(), lambda _: [], lambda _: None))
     finally:
         os.close(handle)
+
+
+def _mend(db: sqlite3.Connection, home: Home) -> list[str]:
+    """Bring the rows up to what the records on disk prove, where transactions are missing. Returns a line for each change."""
+    return [*_find_attempts(db, home), *_find_worktrees(db, home), *_revoke_tokens(db)]
+
+
+def _find_attempts(db: sqlite3.Connection, home: Home) -> list[str]:
+    """Add a row for each attempt that left records and has none. The next supervisor looks for the newest one as after a crash."""
+    said = []
+    for task, epoch in db.execute("SELECT id, epoch FROM task").fetchall():
+        newest = _newest_record(home, task, epoch)
+        for number in range(epoch + 1, newest + 1):
+            state, end = ("launching", None) if number == newest else ("ended", End.LOST)
+            values = (task, number, state, end, LOST)
+            db.execute("INSERT INTO attempt (task, epoch, state, end, cause, created) VALUES (?, ?, ?, ?, ?, 0)", values)
+            said.append(f"attempt {task}:{number}: {LOST}; its records are in {home.attempt(task, number)}")
+        if newest > epoch:
+            db.execute("UPDATE task SET state = 'running', epoch = ?, reason = '' WHERE id = ?", (newest, task))
+    return said
+
+
+def _newest_record(home: Home, task: str, epoch: int) -> int:
+    while home.attempt(task, epoch + 1).is_dir():
+        epoch += 1
+    return epoch
+
+
+def _revoke_tokens(db: sqlite3.Connection) -> list[str]:
+    """Revoke every access token: the transaction that revoked one may be missing."""
+    gone = db.execute("UPDATE access_token SET revoked = created WHERE revoked IS NULL RETURNING id, name, user").fetchall()
+    return [f"token {name} of {user} ({number}): revoked, since nobody knows whether it still held" for number, name, user in gone]
+
+
+def _check(db: sqlite3.Connection) -> None:
+    """Raises what a supervisor, or `status`, would meet in this ledger."""
+    queries.unfinished(db)
+    for (run,) in db.execute("SELECT id FROM run").fetchall():
+        queries.of_run(db, str(run))
+        queries.outcomes(db, str(run))
+    for (task,) in db.execute("SELECT id FROM task").fetchall():
+        rows.launch(db, str(task))
+    rows.attempts(db, "")
+    snapshots_rows.every(db)
+    deliveries.pending(db)
 
 
 def _stamp() -> str:

@@ -39,12 +39,13 @@ def atomic_write(path: Path, data: bytes, mode: int = 0o600, *, durable: bool = 
         raise write_error(path, error) from error
     if durable:
         try:
-            _sync_directory(path.parent)
+            sync_directory(path.parent)
         except OSError as error:
             raise unsynced(path, error) from error
 
 
-def _sync_directory(path: Path) -> None:
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable. Raises OSError."""
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(handle)

@@ -271,9 +271,9 @@ class Ledger:
         self._db.close()
 
     @contextlib.contextmanager
-    def _writing(self, *, durable: bool = True) -> Iterator[None]:
+    def _writing(self, *, durable: bool = True, accepts: bool = False) -> Iterator[None]:
         sqlite.check_same_file(self._path, self._file)
-        with sqlite.transaction(self._db, self._path, durable=durable):
+        with sqlite.transaction(self._db, self._path, durable=durable, accepts=accepts):
             yield
 
     # Submissions -----------------------------------------------------------------------------------------------------------------
@@ -299,7 +299,7 @@ class Ledger:
         `settle`, by run: called inside the transaction, after the submissions before it were written, so that a limit over several
         submissions holds however many are under way.
         """
-        with self._writing():
+        with self._writing(accepts=True):
             return [self._apart(submission, run, (settle or {}).get(run)) for submission, run in given]
 
     def _apart(self, submission: Submission, run: str, settle: Settle | None) -> tuple[str, bool] | NightcrewError:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import sqlite3
 import stat
 import threading
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, Protocol
@@ -56,6 +58,8 @@ class Book:
     absent: str = "nothing was ever run here"
     first: str = "nightcrew run PLAN"
     """What makes the first one."""
+    journaled: bool = False
+    """Whether each transaction is also appended to a journal beside the file, from which `recovery` makes it again."""
 
 
 LEDGER = Book(
@@ -66,6 +70,7 @@ LEDGER = Book(
     untouched="branches and worktrees are untouched",
     goes_on="running agents go on; nothing new is accepted",
     recover="nightcrew down; nightcrew doctor --recover-ledger",
+    journaled=True,
 )
 
 
@@ -74,6 +79,25 @@ class _Connection(sqlite3.Connection):
 
     path: Path
     book: Book
+    written: list[tuple[str, Any, bool]] | None = None
+    """Statements of the open transaction, for the journal; None outside of one, and for a file without a journal."""
+    journal: tuple[int, int] | None = None
+    """Which file of the journal is open, and its handle."""
+
+    def close(self) -> None:
+        self.close_journal()
+        super().close()
+
+    def close_journal(self) -> None:
+        """Idempotent."""
+        if self.journal is not None:
+            os.close(self.journal[1])
+            self.journal = None
+
+    def note(self, sql: str, parameters: Any, *, many: bool) -> None:
+        """Remember a statement of the open transaction that may write."""
+        if self.written is not None and not sql.lstrip().startswith(_READS):
+            self.written.append((sql, parameters, many))
 
     def execute(self, sql: str, parameters: Any = (), /) -> _Cursor:
         return self.cursor(_Cursor).execute(sql, parameters)
@@ -88,11 +112,14 @@ class _Cursor(sqlite3.Cursor):
     def execute(self, sql: str, parameters: Any = (), /) -> _Cursor:
         with explained(self.connection.path, self.connection.book):
             super().execute(sql, parameters)
+        self.connection.note(sql, parameters, many=False)
         return self
 
     def executemany(self, sql: str, parameters: Any, /) -> _Cursor:
+        rows = list(parameters)
         with explained(self.connection.path, self.connection.book):
-            super().executemany(sql, parameters)
+            super().executemany(sql, rows)
+        self.connection.note(sql, rows, many=True)
         return self
 
     # A damaged page shows when its row is fetched.
@@ -162,6 +189,10 @@ def _writer(path: Path, version: int, book: Book) -> sqlite3.Connection:
             raise PermissionError(errno.EACCES, "it is read-only")
         db = _open(path, path, book)
         try:
+            if book.journaled and (version < book.schema or not transaction_number(db)):  # 0: of a release without a journal
+                from supervisor.store import recovery
+
+                recovery.copy(path, book)
             _prepare(db)
             _migrate(db, path, version, book)
         except BaseException:
@@ -185,44 +216,36 @@ def _present(path: Path, book: Book) -> bool:
         log = path.with_name(f"{path.name}-wal")
         if log.exists() and log.stat().st_size:
             raise damaged(path, f"it is gone, while {log.name}, which belongs to it, is not", book)
+        if book.journaled and any((path.parent / RECOVERY).glob(f"{path.name}.*")):
+            raise damaged(path, f"it is gone, while its copies and its journal in {RECOVERY} are not", book)
         return False
     if path.stat().st_size == 0:
         raise damaged(path, "it has zero bytes", book)
     return True
 
 
-def make(
-    path: Path,
-    book: Book,
-    fill: Callable[[sqlite3.Connection], None] = lambda _: None,
-    before: Callable[[], None] = lambda: None,
-) -> None:
-    """Make the file, in place of what is there: under another name, then moved into place whole, since a kill half-way must not leave one
-    that looks damaged. `fill` writes into it; `before` is done just before the move. Raises what they raise, with nothing moved."""
+def make(path: Path, book: Book) -> None:
+    """Make the file: under another name, then moved into place whole, since a kill half-way must not leave one that looks damaged."""
     draft = path.with_name(f"{path.name}.new")
-    _remove(draft)
+    remove(draft)
     draft.touch(mode=stat.S_IRUSR | stat.S_IWUSR)
     db = _open(draft, path, book)
     try:
         try:
             _prepare(db)
-            _migrate(db, path, 0, book)
-            fill(db)
+            _migrate(db, path, 0, replace(book, journaled=False))
+            db.execute("PRAGMA application_id=1")  # as if making it were the first transaction
         finally:
             db.close()
-        before()
     except BaseException:
-        _remove(draft)
+        remove(draft)
         raise
     draft.rename(path)
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    files.sync_directory(path.parent)
 
 
-def _remove(path: Path) -> None:
+def remove(path: Path) -> None:
+    """Remove the file with its log."""
     for suffix in ("", "-wal", "-shm"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
 
@@ -244,24 +267,95 @@ def connect_readonly(path: Path, *, book: Book = LEDGER, one_thread: bool = True
 
 
 @contextlib.contextmanager
-def transaction(db: sqlite3.Connection, path: Path, *, book: Book = LEDGER, durable: bool = True) -> Iterator[None]:
+def transaction(db: sqlite3.Connection, path: Path, *, book: Book = LEDGER, durable: bool = True, accepts: bool = False) -> Iterator[None]:
     """All or nothing. At exit it outlives any crash of ours and, when `durable`, a power cut too. Else a cut may undo it, but only together
-    with all that was committed later. Raises DiskFull or LedgerError with nothing changed."""
+    with all that was committed later. When it `accepts` tasks, its line of the journal is synced to the disk as well. Raises DiskFull or
+    LedgerError with nothing changed."""
     with explained(path, book):
         try:
             if not durable:
                 db.execute("PRAGMA synchronous=NORMAL")  # in WAL mode: no wait for the disk, and a cut leaves a prefix of the commits
             db.execute("BEGIN IMMEDIATE")
             try:
-                yield
+                if book.journaled and isinstance(db, _Connection):
+                    db.written = []
+                    yield
+                    _append_journal(db, path, synced=accepts)
+                else:
+                    yield
                 db.execute("COMMIT")
             except BaseException:
+                if isinstance(db, _Connection):
+                    db.written = None
                 if db.in_transaction:
                     db.execute("ROLLBACK")
                 raise
         finally:
             if not durable:
                 db.execute("PRAGMA synchronous=FULL")
+
+
+# Journal of transactions
+# -----------------------
+# Beside the ledger, in the directory `recovery`: each transaction's statements as one line, written before its COMMIT and under SQLite's
+# write lock, so that lines stand in the order of the commits. The number of the newest transaction is in the file itself
+# (`application_id`), so a copy of the file says which lines it lacks. A transaction that was not committed leaves a line whose number the
+# next one uses again: the later line counts.
+
+
+RECOVERY = "recovery"
+"""The directory beside the file that has its copies and its journal."""
+LINES = 2000
+"""Transactions of one file of the journal."""
+_READS = ("SELECT", "WITH", "PRAGMA synchronous", "PRAGMA application_id")
+
+
+def transaction_number(db: sqlite3.Connection) -> int:
+    """Number of the newest transaction that the file holds; 0 before the first journaled one."""
+    return int(sqlite3.Connection.execute(db, "PRAGMA application_id").fetchone()[0])
+
+
+def journal_file(path: Path, number: int) -> Path:
+    """The file of the journal that has the transaction of this number."""
+    return path.parent / RECOVERY / f"{path.name}.journal-{number // LINES:07}"
+
+
+def _append_journal(db: _Connection, path: Path, *, synced: bool) -> None:
+    written, db.written = db.written, None
+    if not written:
+        return
+    number = transaction_number(db) + 1
+    sqlite3.Connection.execute(db, f"PRAGMA application_id={number}")
+    line = _ENCODER.encode([number, written]).encode()
+    if db.journal is None or db.journal[0] != number // LINES:
+        db.close_journal()
+        db.journal = number // LINES, _open_journal(journal_file(path, number))
+    handle = db.journal[1]
+    # The line break comes first: what a full disk or a power cut left of the line before must not run into this one.
+    rest = memoryview(b"\n%08x%b" % (zlib.crc32(line), line))
+    while rest:
+        rest = rest[os.write(handle, rest) :]
+    if synced:
+        os.fdatasync(handle)
+
+
+def _open_journal(file: Path) -> int:
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        return os.open(file, flags)
+    except FileNotFoundError:
+        file.parent.mkdir(mode=0o700, exist_ok=True)
+        made = os.open(file, flags | os.O_CREAT, 0o600)
+        files.sync_directory(file.parent)
+        return made
+
+
+def _adapted(value: Any) -> object:
+    """A parameter that is no plain value, as SQLite is given it."""
+    return value.__conform__(sqlite3.PrepareProtocol)
+
+
+_ENCODER = json.JSONEncoder(default=_adapted, separators=(",", ":"), check_circular=False)
 
 
 @contextlib.contextmanager

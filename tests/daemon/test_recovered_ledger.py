@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.store import journal, sqlite
+from supervisor.store import journal, recovery, sqlite
 from tests.support import House, git, plan_of, shell_task, wait_until
 
 PAGE = 4096
@@ -69,14 +69,13 @@ def test_a_crew_goes_on_after_its_ledger_was_recovered(house: House, tmp_path: P
     house.ok("add", "-f", "--id", "later", "true")
     states = {view.name: view.state for view in house.tasks()}
     assert states["later"] == "done", states
-    if how == "headers":
-        assert states == dict.fromkeys(("ended", "again", "works", "waits", "later"), "done") and said["lost"] == []
-        assert git(house.repo, "show", f"{house.task('works').branch}:worked") == "worked", "the agent went on"
-        db = sqlite.connect_readonly(house.home.ledger)
-        for name in ("works", "waits", "ended"):
-            ends = [line["event"] for line in journal.journal_of_task(db, house.task(name).id) if line["event"].startswith("end ")]
-            assert ends == ["end done"], (name, ends)
-        db.close()
+    assert states == dict.fromkeys(("ended", "again", "works", "waits", "later"), "done") and said["lost"] == []
+    assert git(house.repo, "show", f"{house.task('works').branch}:worked") == "worked", "the agent went on"
+    db = sqlite.connect_readonly(house.home.ledger)
+    for name in ("works", "waits", "ended"):
+        ends = [line["event"] for line in journal.journal_of_task(db, house.task(name).id) if line["event"].startswith("end ")]
+        assert ends == ["end done"], (name, ends)
+    db.close()
     assert json.loads(house.ok("doctor", "--json"))["schema"] == 1
     for words in (["status", "--all"], ["status", "--json"], ["report"], ["clean"]):
         done = house.run(*words)
@@ -97,21 +96,26 @@ def test_while_a_supervisor_lives_it_is_refused(house: House) -> None:
     assert house.run("doctor", "--recover-account").returncode == 4
 
 
-def test_where_an_attempt_worked_whose_row_is_lost_is_found_again(house: House) -> None:
-    """Its worktree is still one that `clean` knows and `take` can take from."""
+def test_what_the_journal_lacks_is_proven_by_the_records(house: House, tmp_path: Path) -> None:
+    """A copy from before a task began, and no journal: its attempt is found by its records, and judged by them."""
     house.start_daemon()
-    house.ok("add", "-f", "--id", "one", "echo kept > kept")
+    go = tmp_path / "go"
+    plan = [shell_task("first", f"while ! test -e {go}; do sleep 0.05; done"), shell_task("one", "echo kept > kept", after=["first"])]
+    house.ok("run", "--detach", house.plan(plan_of(plan)))
+    wait_until(lambda: house.state("first") == "running", "the first one to run", 30)
+    recovery.copy(house.home.ledger, sqlite.LEDGER)
+    go.touch()
+    house.wait_final()
     house.ok("down")
     before = house.task("one")
-    db = sqlite.connect(house.home.ledger)
-    (root,) = db.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'attempt'").fetchone()
-    db.close()
-    data = bytearray(house.home.ledger.read_bytes())
-    data[(root - 1) * PAGE : root * PAGE] = bytes(PAGE)
-    house.home.ledger.write_bytes(data)
+    for lines in (house.home.root / sqlite.RECOVERY).glob("ledger.db.journal-*"):
+        lines.unlink()
+    house.home.ledger.write_bytes(b"")
     said = house.ok("doctor", "--recover-ledger")
     assert f"attempt {before.id}:1: its row was lost with the damaged ledger" in said, said
-    after = house.task("one")
-    assert (after.state, after.worktree, after.branch, after.end) == ("done", before.worktree, before.branch, "done")
     house.start_daemon()
+    house.wait_final()
+    after = house.task("one")
+    assert (after.state, after.branch, after.end) == ("done", before.branch, "done")
+    assert git(house.repo, "show", f"{after.branch}:kept") == "kept"
     assert "one" in house.ok("clean", "one", "--discard", "--yes") and not Path(str(before.worktree)).exists()

@@ -13,7 +13,6 @@ from supervisor.features.night import rows as night_rows
 from supervisor.kernel.decision import MoveNight
 from supervisor.kernel.night import NightOrder, NightState, NightTerms
 from supervisor.store.ledger import Ledger
-from supervisor.store.mending import mend
 from tests.ledger.kit import Wall, rows, spec, submission
 
 NIGHT, ADDED, BELOW, DAY = "1122-nnnn", "1122-aaaa", "1122-bbbb", "1122-dddd"
@@ -52,20 +51,3 @@ def test_the_same_key_twice_is_one_night(ledger: Ledger) -> None:
     again = submission("conductor", key="n", night=NightOrder(NightTerms(cost_max=9.0)))
     assert ledger.submit(again, "1122-zzzz") == (NIGHT, False)
     assert [night.terms.cost_max for night in night_rows.every(ledger.db)] == [40.0]
-
-
-def test_a_run_whose_night_is_lost_says_that_it_has_no_cap_any_more(ledger: Ledger) -> None:
-    ledger.db.execute("DELETE FROM night")
-    said = mend(ledger.db)
-    assert sorted(line.partition(":")[0] for line in said if "without a deadline and a cap" in line) == [
-        f"run {ADDED}", f"run {BELOW}", f"run {NIGHT}",
-    ]  # fmt: skip
-    assert {task.night for task in ledger.unfinished(0.0)} == {""}
-
-
-def test_a_night_whose_run_is_lost_is_none(ledger: Ledger) -> None:
-    ledger.db.execute("PRAGMA foreign_keys=OFF")
-    ledger.db.execute("DELETE FROM run WHERE id = ?", (NIGHT,))
-    ledger.db.execute("DELETE FROM task WHERE run = ?", (NIGHT,))
-    mend(ledger.db)
-    assert night_rows.every(ledger.db) == []

@@ -20,12 +20,14 @@ from supervisor.features.retention import archiving as retention_archiving
 from supervisor.features.retention import rules as retention_rules
 from supervisor.features.retention.archiving import Archive
 from supervisor.features.retention.rules import Going, Keep, Limit, RunFacts, Thing
+from supervisor.gateway.account.schema import ACCOUNT
 from supervisor.host import files, untrusted_fs, usage
 from supervisor.host.clock import Clock
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import NightcrewError, NotRunning, Refused
 from supervisor.server.wakeups import was_set
-from supervisor.store import queries, sqlite
+from supervisor.store import queries, recovery, sqlite
+from supervisor.store.sqlite import LEDGER, Book
 
 if TYPE_CHECKING:
     from supervisor.server.loop import Loop
@@ -237,6 +239,18 @@ class Keeper:
             yield from self._results(seen)
             yield from self._logs(seen)
             yield from self._recordings(seen)
+        yield None
+        for path, book in self._copied():
+            recovery.copy(path, book, self._doors.room)
+            yield None
+
+    def begin(self) -> None:
+        """See to it that the ledger and the account can be restored. Raises NightcrewError."""
+        for path, book in self._copied():
+            recovery.begin(path, book)
+
+    def _copied(self) -> list[tuple[Path, Book]]:
+        return [(path, book) for path, book in ((self._home.ledger, LEDGER), (self._home.gateway_account, ACCOUNT)) if path.exists()]
 
     # The ledger ------------------------------------------------------------------------------------------------------------------------
 
@@ -367,6 +381,10 @@ class Keeping:
 
     async def run(self) -> None:
         """Rounds until `close`. What fails is said, and tried again in the next one."""
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._keeper.begin)
+        except NightcrewError as error:
+            self._say(f"the ledger could not be restored if it were damaged now: {error}")
         await self._rest(FIRST_S)
         while not self._over.is_set():
             try:

@@ -22,14 +22,24 @@ ACCOUNT = sqlite.Book(
     recover="nightcrew down; nightcrew doctor --recover-account",
     absent="no request ever went through a gateway here",
     first="nightcrew gateway status",
+    journaled=True,
 )
+
+
+class BodyDigest:
+    """SHA-256 of a body as a parameter of a statement: the writer's thread digests it, and no stream waits for that."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body, self._text = body, ""
+
+    def __conform__(self, protocol: object) -> str:
+        self._text = self._text or hashlib.sha256(self._body).hexdigest()
+        return self._text
 
 
 def connect(path: Path) -> sqlite3.Connection:
     """Open the account for writing, as `store.connect` does: made when there is none, refused when it is damaged or newer."""
     db = sqlite.connect(path, book=ACCOUNT)
-    # In a statement, so that it is the writer's thread that digests a body, and no stream waits for it.
-    db.create_function("sha256", 1, lambda data: hashlib.sha256(data).hexdigest() if data else None, deterministic=True)
     db.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
     return db
 

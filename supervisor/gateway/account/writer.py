@@ -460,7 +460,7 @@ _PAST = f"""INSERT INTO request ({OPEN_COLUMNS}) SELECT {", ".join("?" * 26)}
 _OPEN = f"INSERT INTO request ({OPEN_COLUMNS}) VALUES ({', '.join('?' * 26)})"  # noqa: S608 - our own column names
 _SETTLE = """
     UPDATE request SET end = ?, status = ?, input = ?, output = ?, cache_read = ?, cache_write = ?, cache_write_1h = ?, estimated = ?,
-        cost_usd = ?, counted_usd = ?, first_byte_ms = ?, total_ms = ?, retries = ?, breaker = ?, flags = ?, input_sha256 = sha256(?),
+        cost_usd = ?, counted_usd = ?, first_byte_ms = ?, total_ms = ?, retries = ?, breaker = ?, flags = ?, input_sha256 = ?,
         output_sha256 = ?
     WHERE id = ? AND end IS NULL
 """
@@ -547,7 +547,7 @@ def _settled_values(row_id: int, row: SettledRow) -> tuple[object, ...]:
     return (
         row.end, row.status, *tokens(row.usage), hour(row.usage), int(row.estimated), number(row.cost_usd), number(row.counted_usd),
         number(row.first_byte_ms), number(row.total_ms), row.retries, row.breaker, text(",".join(row.flags)),
-        row.body, row.output_sha256, row_id,
+        schema.BodyDigest(row.body) if row.body else None, row.output_sha256, row_id,
     )  # fmt: skip
 
 
