@@ -34,7 +34,7 @@ def said(*changes: Change, gate: str = "pytest -q") -> list[tuple[str, Kind, boo
         (changed("tests/test_a.py", removed=("    assert add(1, 2) == 3",), added=("    pass",)), "1 assertion fewer"),
         (changed("checks/a.py", old_path="checks/test_a.py", status="R"), "checks/test_a.py has a name now that no test program looks for"),
         (changed("tests/conftest.py", added=("collect_ignore = ['test_a.py']",), status="A"), "adds how tests or checks run"),
-        (changed("setup.cfg", removed=("fail_under = 90",), added=("fail_under = 20",)), "loosens fail_under from 90 to 20"),
+        (changed("setup.cfg", removed=("fail_under = 90",), added=("fail_under = 20",)), "changes a file that may say how tests run"),
         (changed(".github/workflows/test.yml", removed=("- run: make test",)), "changes a CI file"),
     ],
 )  # fmt: skip

@@ -55,22 +55,10 @@ _EMPTY_ASSERTS = re.compile(
     rf"|expect\(true\)\.to (?:be|eq)(?:_truthy|\(true\)| true)|assert!\(true\)|assert\.ok\(true\)|(?:assert|require)\.True\(t, true\)"
     rf"|(?:EXPECT|ASSERT)_TRUE\(true\)|assert [^#]* or True)[ \t;]*(?:$|#|//)"
 )
-_SUPPRESSIONS = re.compile(
-    r"# noqa|# type: ignore|# pyright: ignore|# pragma: no cover|# pylint: disable|# nosec|# fmt: off|eslint-disable"
-    r"|@ts-(?:ignore|nocheck|expect-error)|istanbul ignore|c8 ignore|//\s?nolint|#!?\[allow\(|@SuppressWarnings"
-    r"|@Suppress\(|rubocop:disable|NOLINT|biome-ignore|prettier-ignore|shellcheck disable"
-)
 _EXITS = re.compile(
     r"\bos\.(?:_exit|abort|exec[lv]\w*)\b|\bfrom os import [^#]*\b(?:_exit|abort|exec[lv]\w*)\b|\bos\.kill(?:pg)?\(\s?os\.getp(?:id|grp)\("
     r"|\bsignal\.raise_signal\b|\breallyExit\(|\bprocess\.(?:abort\(|kill\(process\.pid\b)|getRuntime\(\)\.halt\("
 )
-_LOWER_IS_WEAKER = re.compile(
-    r"(fail[_-]under|cov-fail-under|min(?:imum)?[_-]coverage|coverageThreshold)[\"']?\s?[:= ]\s?([0-9]{1,6}(?:\.[0-9]{1,4})?)"
-)
-_HIGHER_IS_WEAKER = re.compile(r"(max-warnings|max[_-]?failures|maxfail|max-complexity)[\"']?\s?[:= ]\s?([0-9]{1,6})")
-_LOWER_OF_GATE = re.compile(r"(branches|functions|lines|statements|--threshold)[\"']?\s?[:= ]\s?([0-9]{1,6}(?:\.[0-9]{1,4})?)")
-_HIGHER_OF_GATE = re.compile(r"(reruns|retries)[\"']?\s?[:= ]\s?([0-9]{1,6})")
-"""Words that mean a limit only in files about tests and checks."""
 
 
 def _cut(lines: Iterable[str]) -> Iterable[str]:
@@ -109,35 +97,9 @@ def empty_asserts(lines: Iterable[str]) -> int:
     return sum(bool(_EMPTY_ASSERTS.match(line)) for line in _cut(lines))
 
 
-def suppressions(lines: Iterable[str]) -> int:
-    """Lines that tell a checker to look away."""
-    return sum(bool(_SUPPRESSIONS.search(line)) for line in _cut(lines))
-
-
 def exits(lines: Iterable[str]) -> int:
     """Lines that end their process at once, so that nothing after them fails."""
     return sum(bool(_EXITS.search(line)) for line in _cut(lines))
-
-
-def loosened(removed: Iterable[str], added: Iterable[str], *, about_gate: bool) -> list[str]:
-    """Limits that were made easier to meet, in words. `about_gate`: the file is about tests and checks."""
-    before, after = _limits(removed, about_gate=about_gate), _limits(added, about_gate=about_gate)
-    return [
-        f"{key} from {old:g} to {after[key, lower]:g}"
-        for (key, lower), old in before.items()
-        if (key, lower) in after and (after[key, lower] < old if lower else after[key, lower] > old)
-    ]
-
-
-def _limits(lines: Iterable[str], *, about_gate: bool) -> dict[tuple[str, bool], float]:
-    patterns = [(_LOWER_IS_WEAKER, True), (_HIGHER_IS_WEAKER, False)]
-    patterns += [(_LOWER_OF_GATE, True), (_HIGHER_OF_GATE, False)] if about_gate else []
-    found = {}
-    for line in _cut(lines):
-        for pattern, lower in patterns:
-            if match := pattern.search(line):
-                found[match.group(1), lower] = float(match.group(2))
-    return found
 
 
 # Gate files
@@ -158,7 +120,6 @@ class Kind(StrEnum):
     BUILD = "what the gate runs"
     CI = "CI"
     LOCK = "lock file"
-    CHECKER = "checker told to look away"
     GIT = "git's own file"
     RUNS = "what decides what runs"
     """A project file of nightcrew, a file that a program loads although nothing names it, or one that steers an agent or an editor."""
@@ -350,7 +311,7 @@ def what_runs(found: Iterable[Flag]) -> str:
 
 def _of(change: Change, words: Sequence[str], entered: frozenset[str], elsewhere: Counter[str]) -> Iterator[Flag]:
     name, where = change.path.rpartition("/")[2], change.old_path or change.path
-    ran, about_gate = _ran_by(where, words), True
+    ran = _ran_by(where, words)
     if runs := _what_runs(change, entered):
         yield Flag(change.path, Kind.RUNS, runs, weakens=True)
     elif ran or _matches(name, [one for word in words for one in _BUILD.get(word.rpartition("/")[2], ())]):
@@ -369,19 +330,12 @@ def _of(change: Change, words: Sequence[str], entered: frozenset[str], elsewhere
         yield Flag(change.path, Kind.GIT, f"{_verb(change)} what git does here", weakens=False)
     elif _holds_tests(change):
         yield from _tests(change, elsewhere)
-    else:
-        about_gate = False
-    if limits := loosened(change.removed, change.added, about_gate=about_gate):
-        yield Flag(change.path, Kind.CONFIG, f"loosens {', '.join(limits[:3])}", weakens=True)
     if (ends := exits(change.added) - exits(change.removed)) > 0:
         yield Flag(
             change.path, Kind.CODE, f"{_count(ends, 'line')} more that ends its process at once, and the gate's with it", weakens=True
         )
     if _matches(name.lower(), _INSTRUCTIONS):
         yield Flag(change.path, Kind.INSTRUCTIONS, f"{_verb(change)} what agents are told here", weakens=False)
-    more = suppressions(change.added) - suppressions(change.removed)
-    if more > 0:
-        yield Flag(change.path, Kind.CHECKER, f"{_count(more, 'line')} more that a checker passes over", weakens=False)
 
 
 def _what_runs(change: Change, entered: frozenset[str]) -> str:
