@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import signal
@@ -101,6 +102,18 @@ def tagged(tag: str) -> list[Identity]:
 def tree(root: Identity) -> list[Identity]:
     """The living descendants of `root`, without itself; empty when it is dead (its orphans are found by `tagged`)."""
     return _identities(procfs.descendants(root.pid)) if alive(root) else []
+
+
+def pin(root: Identity, cpus: Sequence[int]) -> None:
+    """Run every thread of a process and of all below it on these CPUs from now on. What has ended meanwhile is passed over."""
+    import psutil  # here, not above: no verb of a person needs it from this module
+
+    for who in (root, *tree(root)):
+        with contextlib.suppress(psutil.Error):
+            if not alive(who):
+                continue
+            for thread in psutil.Process(who.pid).threads():
+                psutil.Process(thread.id).cpu_affinity(list(cpus))
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,7 @@ from supervisor.kernel.task import Attempt
 from supervisor.server.admission import why_held
 from supervisor.server.attempts.agents import Agents
 from supervisor.server.attempts.jobs import AttemptJobs, Doors, Hooked, Jobs, Key, leave
+from supervisor.server.attempts.limits import lent
 from supervisor.server.attempts.observe import Seen
 from supervisor.server.attempts.pausing import Pausing, Terms
 from supervisor.server.gateway import GatewayKeeper
@@ -457,6 +458,11 @@ class Loop:
 
     # Recover ---------------------------------------------------------------------------------------------------------------------------
 
+    def _unpinned(self, rows: Iterable[AttemptRow]) -> list[Key]:
+        """The attempts that ask for no cores of their own."""
+        free = (row for row in rows if not self.ledger.launch_row(row.task).spec.cores)
+        return [(row.task, row.epoch) for row in free if (spec := lent(self.ledger, row)) is None or not spec.cores]
+
     async def _recover(self) -> None:
         """Read the ledger and give every attempt that has no end, or whose session may be left, the job that it needs next."""
         self.machine.timekeeping.note_boot(self.home)
@@ -465,6 +471,7 @@ class Loop:
             try:
                 seen = await self.jobs.within(self.jobs.stoppers, self.doors.observer.recover, rows)
                 await self.jobs.within(self.jobs.stoppers, self.doors.ending.close_strays, list(seen))
+                await self.jobs.within(self.jobs.stoppers, self.doors.ending.pin_again, self._unpinned(rows))
                 break
             except NightcrewError as error:
                 # Without a look nothing may be called lost; tmux gets another chance.

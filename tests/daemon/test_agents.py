@@ -241,6 +241,28 @@ def test_agents_are_spread_over_lanes_and_the_next_supervisor_knows_who_is_in_wh
     assert [lane_of(house.ok("logs", name)) for name in ("first", "second")] == list(map(set, half))
 
 
+@pytest.mark.skipif(len(cores.topology()) < 2, reason="lanes need two cores")
+def test_living_agents_move_with_all_that_they_started_when_the_lanes_change(house: House) -> None:
+    settings = "slots = 9\nsandbox = 0\n[limits]\ndisk_free_min = 0\n[cores]\nreserve = 0\n"
+    house.config.write_text(f"{settings}lanes = 2\n")
+    show = (
+        "sh -c 'grep -h Cpus_allowed_list /proc/self/status; while [ ! -e go ]; do sleep 0.05; done; cat /proc/self/status' | grep Cpus_a"
+    )
+    daemon = house.start_daemon()
+    own = cores.lanes(cores.topology(), 0, 2)[1][0]
+    house.ok("run", "-d", house.plan(plan_of([shell_task("free", show), shell_task("pinned", show, cores=[own])])))
+    wait_until(lambda: all(house.task(name).attempt_state == "running" and house.ok("logs", name) for name in ("free", "pinned")), "both")
+    daemon.kill()
+    daemon.wait()
+    house.config.write_text(settings)
+    house.start_daemon()
+    for name in ("free", "pinned"):
+        Path(house.task(name).worktree or "", "go").touch()
+    house.wait_final()
+    last = {name: lane_of(house.ok("logs", name).split("Cpus_allowed_list:")[-1]) for name in ("free", "pinned")}
+    assert last == {"free": {cpu for core in cores.topology() for cpu in core.cpus}, "pinned": {own}}
+
+
 def lane_of(listed: str) -> set[int]:
     """The CPU numbers of the kernel's list."""
     ranges = [tuple(map(int, word.split("-"))) for word in listed.strip().split(",")]

@@ -218,6 +218,12 @@ class Ending:
         self._limits.sweep(known)
         scratch.sweep(FAR, self._home.short_tmp_prefix(ATTEMPT), {self._home.short_tmp(self._home.attempt(*key)) for key in known})
 
+    def pin_again(self, keys: Collection[Key]) -> None:
+        """Move living attempts, with all that they started, into the lanes that there are now. Their runners pinned them as they began."""
+        for key, cpus in self._limits.moved(keys).items():
+            if (started := self._observer.started(key)) is not None:
+                processes.pin(started.identity, cpus)
+
     def tree(self, task: str, epoch: int) -> Tree:
         """Everything of it that can stand still."""
         started = self._observer.started((task, epoch))

@@ -184,6 +184,14 @@ class LimitDesk:
         some. Different `turn`s give attempts that want a few different ones."""
         return (() if wanted else self.lanes.take(key)) or cores.choose(wanted, self._settings.cores_reserve, cores.topology(), turn)
 
+    def moved(self, keys: Iterable[Key]) -> dict[Key, tuple[int, ...]]:
+        """The cores of living attempts that ask for none in particular and whose lane is gone, since `[cores]` was changed."""
+        now = {key: self.cores(key, 0, 0) for key in keys}
+        return {key: cpus or cores.usable() for key, cpus in now.items() if cpus != self._given(key)}
+
+    def _given(self, key: Key) -> tuple[int, ...]:
+        return tuple(int(text) for text in self._orders(key, "core") if text.isdecimal())
+
     def means(self, tier: Tier) -> Means:
         """What holds limits here. Every sandbox of an ordinary user is a user namespace."""
         return self._plain if tier is Tier.NONE else self._namespace
@@ -261,7 +269,7 @@ class LimitDesk:
 
     def sweep(self, live: Collection[Key]) -> None:
         """Know the lanes of the attempts `live`, and take away the groups of this home that none of them has: what a crash left."""
-        self.lanes.adopt({key: tuple(int(text) for text in self._orders(key, "core") if text.isdecimal()) for key in live})
+        self.lanes.adopt({key: self._given(key) for key in live})
         wanted = {cgroups.name(self._tag(key)) for key in live}
         for group in cgroups.left(self._support, self._tag(("", 0)).partition(":")[0]):
             if group.places[0].name not in wanted:
