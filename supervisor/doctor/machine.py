@@ -5,23 +5,19 @@ from __future__ import annotations
 import concurrent.futures
 import os
 import resource
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
-from agents import trust
 from agents.kinds import Kind, kinds
 from agents.tmux import server_process
-from agents.zygote import build_client
 from supervisor import __version__
 from supervisor.config import user
 from supervisor.doctor.check_context import CheckContext, Finding, Said, existing, fail, ok, unknown, warn
 from supervisor.doctor.examine import Check
-from supervisor.host import cgroups, cores, gpus, import_guard, limits
+from supervisor.host import cgroups, cores, import_guard, limits
 from supervisor.host.cores import Core
-from supervisor.host.scratch import locked_directory
 from supervisor.kernel import limits as core_limits
-from supervisor.kernel.errors import ConfigError, HostError, NightcrewError
+from supervisor.kernel.errors import ConfigError, HostError
 from supervisor.kernel.kind import version
 from supervisor.kernel.limits import By, Limits, Means
 from supervisor.sandbox import executors
@@ -33,44 +29,7 @@ from worktrees.git import MINIMUM, parse_version
 
 # Machine
 # -------
-# The machine: its limits, its memory, and what it does when you log out.
-#
-# Numbers that say "enough" are rules of thumb for coding agents, whose tools (editors' servers, test and build watchers) share a
-# user's limits with the desktop; each stands beside its reason.
-
-
-INSTANCES_BASE, INSTANCES_EACH = 64, 4
-"""inotify instances: what a desktop session takes, and one agent with a dev server, a test watcher, a build and a language server."""
-WATCHES_EACH = 16_384
-"""inotify watches, one a directory: a mid-sized tree of dependencies, watched by two programs."""
-THREADS_EACH = 64
-"""A node program has 11 to 20 threads; an agent, its language server and a parallel build."""
-MEMORY_EACH = 512 * 2**20
-"""Resident memory of one agent's command line with a small tool below it."""
-GIB = 2**30
-
-
-def inotify(context: CheckContext) -> Finding:
-    """How many files the user's programs may watch."""
-    base = context.proc / "sys" / "fs" / "inotify"
-    instances, watches = context.number(base / "max_user_instances"), context.number(base / "max_user_watches")
-    if instances is None or watches is None:
-        return unknown("the kernel does not say", "agents' tools watch files")
-    seen = f"{instances:,} instances, {watches:,} watches"
-    need = {
-        "fs.inotify.max_user_instances": (instances, INSTANCES_BASE + INSTANCES_EACH * context.slots),
-        "fs.inotify.max_user_watches": (watches, WATCHES_EACH * context.slots),
-    }
-    short = [f"{key}={_round(least)}" for key, (have, least) in need.items() if have < least]
-    if not short:
-        return ok(seen)
-    why = f"watchers in {context.slots} agents share them with your desktop; beyond, they fail with ENOSPC or poll"
-    return warn(seen, why, f"sudo sysctl -w {' '.join(short)}  (to stay: /etc/sysctl.d)")
-
-
-def _round(least: int) -> int:
-    """The next power of two."""
-    return 1 << (least - 1).bit_length()
+# The machine: its limits, and what it does when you log out or memory runs out.
 
 
 def open_files(context: CheckContext) -> Finding:
@@ -88,63 +47,6 @@ def open_files(context: CheckContext) -> Finding:
     seen = "no limit" if soft == resource.RLIM_INFINITY else f"{soft:,} a process"
     if soft != resource.RLIM_INFINITY and soft < least:
         return warn(seen, f"the supervisor holds some for each of {context.slots} agents", f"ulimit -n {least} before nightcrew up")
-    return ok(seen)
-
-
-def processes(context: CheckContext) -> Finding:
-    """How many processes and threads the user may have, by the user's limit and by the control group's."""
-    used = _threads(context)
-    room = [(limit, now, what) for limit, now, what in ((_nproc(context), used, "ulimit -u"), *_pids_max(context)) if limit is not None]
-    if not room:
-        return ok(f"no limit; {used:,} threads now")
-    limit, now, what = min(room, key=lambda one: one[0] - one[1])
-    seen = f"{now:,} of {limit:,} ({what})"
-    if limit - now < THREADS_EACH * context.slots:
-        why = (
-            f"{context.slots} agents with their tools need some {THREADS_EACH * context.slots:,} threads; beyond, fork fails in all of them"
-        )
-        return warn(seen, why, "raise it, or lower slots in config.toml")
-    return ok(seen)
-
-
-def _nproc(context: CheckContext) -> int | None:
-    """RLIMIT_NPROC; it does not bind root."""
-    soft = context.rlimit(resource.RLIMIT_NPROC)[0]
-    return None if soft == resource.RLIM_INFINITY or os.geteuid() == 0 else soft
-
-
-def _threads(context: CheckContext) -> int:
-    """Threads of our user, as the kernel counts them for RLIMIT_NPROC."""
-    count = 0
-    for entry in context.proc.iterdir() if context.proc.is_dir() else ():
-        if entry.name.isdigit():
-            status = dict(line.partition(":\t")[::2] for line in (context.read(entry / "status") or "").splitlines())
-            if status.get("Uid", "").split()[:1] == [str(os.getuid())]:
-                count += int(status.get("Threads", "1"))
-    return count
-
-
-def _pids_max(context: CheckContext) -> list[tuple[int, int, str]]:
-    """`pids.max` and `pids.current` of every control group that we are in (version 2)."""
-    found = []
-    path = PurePosixPath(context.cgroup or "/")
-    for group in (path, *path.parents):
-        directory = context.sys / "fs" / "cgroup" / str(group).lstrip("/")
-        limit, now = context.number(directory / "pids.max"), context.number(directory / "pids.current")
-        if limit is not None and now is not None:
-            found.append((limit, now, f"pids.max of {group}"))
-    return found
-
-
-def memory(context: CheckContext) -> Finding:
-    """Memory and swap against the slots."""
-    total, swap = context.memory()
-    group = context.number(context.sys / "fs" / "cgroup" / (context.cgroup or "/").lstrip("/") / "memory.max")
-    total = min(total, group or total)
-    seen = f"{total / GIB:.1f} GiB, {f'{swap / GIB:.1f} GiB swap' if swap else 'no swap'}, {context.slots} slots"
-    if total + swap < GIB + MEMORY_EACH * context.slots:
-        why = "an agent takes half a GiB and more; when memory runs out the kernel kills the largest program, whosever it is"
-        return warn(seen, why, f"slots = {max(1, (total + swap - GIB) // MEMORY_EACH)} in {context.config}, or add swap")
     return ok(seen)
 
 
@@ -198,15 +100,6 @@ def _unit(context: CheckContext) -> tuple[str, tuple[str, ...]]:
     return unit, ("--user",) if inside else ()
 
 
-def kernel(context: CheckContext) -> Finding:  # noqa: ARG001 - the shape of every check
-    """What of the kernel's help nightcrew does not get here."""
-    missing = limits.shortfalls(limits.probe())
-    if missing:
-        why = "the stop of an agent may miss a process, or a limit may not hold"
-        return warn("; ".join(missing), why, "a newer kernel, or fewer limits around nightcrew")
-    return ok("pidfd, affinity, inherited mark and limits all work")
-
-
 def processor(context: CheckContext) -> Finding:
     """What keeps busy agents from being felt."""
     return judged_processor(cores.topology(system=context.sys / "devices" / "system"), bool(cgroups.probe().shares), context)
@@ -228,14 +121,10 @@ def judged_processor(found: Sequence[Core], shares: bool, context: CheckContext)
 
 
 CHECKS: Mapping[str, Check] = {
-    "inotify": inotify,
     "open files": open_files,
-    "processes": processes,
     "processor": processor,
-    "memory": memory,
     "out of memory": out_of_memory,
     "logout": logout,
-    "kernel": kernel,
 }
 
 
@@ -330,23 +219,6 @@ def logins(context: CheckContext) -> Finding:
     return ok("; ".join(filter(None, seen)) or "none to ask")
 
 
-def trusted(context: CheckContext) -> Finding:
-    """Which agents' programs trust the repository around the current directory: one with a person at it asks in its pane otherwise."""
-    from worktrees.git import Git
-    from worktrees.repository import discover, main_root
-
-    records = {name: kind.trust for name, kind in _programs()[0].items() if kind.trust is not None and context.which(name)}
-    with locked_directory(Path(tempfile.gettempdir()), "nightcrew-doctor-") as scratch:  # the state directory may be what is broken
-        try:
-            root = main_root(discover(Git(scratch / "git"), context.cwd))
-        except NightcrewError:
-            return ok("not in a repository")
-    seen = {name: trust.look(record, root, context.environ).is_there for name, record in records.items()}
-    yes, no = (", ".join(name for name in seen if seen[name] is whether) for whether in (True, False))
-    asks = f"{no} will ask in its pane, unless it works by itself: nightcrew trust" if no else ""
-    return ok("; ".join(filter(None, (f"by {yes}" if yes else "", asks))) or "nobody asks")
-
-
 def has_gateway(context: CheckContext) -> bool:
     """Whether the settings name a provider."""
     try:
@@ -383,7 +255,6 @@ SOFTWARE_CHECKS: Mapping[str, Check] = {
     "git": git,
     "agents": agents,
     "logins": logins,
-    "trust": trusted,
 }
 
 
@@ -484,25 +355,8 @@ _HOLDS = {
 }
 
 
-def warm_start(context: CheckContext) -> Finding:
-    """The program in the pane of an agent that is forked: compiled where there is a compiler. Tried in a scratch directory."""
-    with locked_directory(existing(context.home.root), ".nightcrew-doctor-") as scratch:
-        client = build_client(scratch)
-    if client is None:
-        return ok("by a client in Python, which takes some milliseconds more; a C compiler makes it faster (apt install gcc libc6-dev)")
-    return ok("by a client that the C compiler makes")
-
-
-def gpu(context: CheckContext) -> Finding:
-    """Which graphics processors agents could use, for information."""
-    found = gpus.probe(context.proc.parent)
-    return ok("; ".join(f"{one.vendor} {one.index}: {one.name}" for one in found.gpus) or found.why)
-
-
 ENVIRONMENTS_CHECKS: Mapping[str, Check] = {
     "file backends": file_backends,
     "sandbox": sandbox,
     "limits": agents_limits,
-    "warm start": warm_start,
-    "gpu": gpu,
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 
 import pytest
 
@@ -120,25 +119,6 @@ def test_limits_that_more_processes_pass_are_warned_of(machine: Machine) -> None
     assert found.seen == "memory_max, cpu_max for each of its processes alone; processes_max held by nothing"
     machine.systemd("/user.slice")
     assert "Delegate=yes" in checks.judged_limits(Means(rlimits=EACH), (), machine.place()).fix
-
-
-def test_the_client_of_a_warm_start(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = machine.place()
-    place.home.root.mkdir()
-    if shutil.which("cc"):
-        assert checks.warm_start(place).seen == "by a client that the C compiler makes"
-    monkeypatch.setenv("PATH", str(machine.root / "bin"))
-    found = checks.warm_start(place)
-    assert found.state is State.OK and "in Python" in found.seen and "apt install gcc" in found.seen
-    assert list(place.home.root.iterdir()) == [], "a look leaves nothing"
-
-
-def test_graphics_processors_are_for_information(machine: Machine) -> None:
-    assert checks.gpu(machine.place()).seen == "unavailable: no NVIDIA or AMD device here"
-    machine.file("proc/driver/nvidia/gpus/0000:01:00.0/information", "Model: \t\t NVIDIA A100\nDevice Minor: \t 0\n")
-    machine.file("dev/nvidia0", "")
-    found = checks.gpu(machine.place())
-    assert (found.state, found.seen) == (State.OK, "nvidia 0: NVIDIA A100")
 
 
 def test_what_is_not_there_yet_is_looked_at_where_it_will_be(machine: Machine) -> None:

@@ -60,7 +60,7 @@ def test_a_machine_without_anything_is_described_all_the_same(machine: Machine) 
     found = {f"{one.group}.{one.name}": one.finding for one in examine(place)}
     assert {name.partition(".")[0] for name in found} == set(GROUPS)
     assert found["software.tmux"].state is found["software.git"].state is State.FAIL
-    assert found["machine.inotify"].state is State.UNKNOWN
+    assert found["machine.logout"].state is State.UNKNOWN
 
 
 def test_a_group_that_cannot_be_imported_is_a_finding(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-import shutil
 from dataclasses import replace
 from typing import Any
 
@@ -15,17 +14,6 @@ from supervisor.doctor.check_context import State
 from supervisor.host.cores import Core
 from supervisor.kernel.spec import Settings
 from tests.doctor.conftest import Machine
-
-
-def test_inotify(machine: Machine) -> None:
-    assert checks.inotify(machine.place()).state is State.OK
-    machine.file("proc/sys/fs/inotify/max_user_instances", "90\n")
-    found = checks.inotify(machine.place())
-    assert found.state is State.WARN and "fs.inotify.max_user_instances=128" in found.fix and "max_user_watches=" not in found.fix
-    machine.slots = 100
-    assert "fs.inotify.max_user_instances=512 fs.inotify.max_user_watches=2097152" in checks.inotify(machine.place()).fix
-    shutil.rmtree(machine.root / "proc/sys")
-    assert checks.inotify(machine.place()).state is State.UNKNOWN
 
 
 def test_open_files(machine: Machine) -> None:
@@ -51,27 +39,6 @@ def test_a_setting_above_the_hard_limit_fails(machine: Machine, key: str, number
     assert checks.open_files(machine.place(limited(key, 4096))).state is State.OK
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="this limit does not bind root")
-def test_processes_of_the_user(machine: Machine) -> None:
-    machine.process(10, threads=30)
-    machine.process(11, threads=12)
-    machine.limits[resource.RLIMIT_NPROC] = (600, 600)
-    assert checks.processes(machine.place()).seen == "42 of 600 (ulimit -u)"
-    machine.limits[resource.RLIMIT_NPROC] = (500, 500)
-    assert checks.processes(machine.place()).state is State.WARN
-
-
-def test_processes_of_the_control_group(machine: Machine) -> None:
-    machine.process(10, threads=30)
-    assert checks.processes(machine.place()).seen == "no limit; 30 threads now"
-    machine.file("proc/self/cgroup", "1:name=systemd:/\n0::/user.slice/user-1000.slice/x.scope\n")
-    machine.file("sys/fs/cgroup/user.slice/user-1000.slice/pids.max", "100\n")
-    machine.file("sys/fs/cgroup/user.slice/user-1000.slice/pids.current", "31\n")
-    machine.file("sys/fs/cgroup/user.slice/user-1000.slice/x.scope/pids.max", "max\n")
-    found = checks.processes(machine.place())
-    assert found.state is State.WARN and found.seen == "31 of 100 (pids.max of /user.slice/user-1000.slice)"
-
-
 def test_whether_agents_give_way(machine: Machine) -> None:
     two = [Core(0, (0, 2)), Core(1, (1, 3))]
     held = checks.judged_processor(two, True, machine.place())
@@ -83,15 +50,6 @@ def test_whether_agents_give_way(machine: Machine) -> None:
     machine.systemd("/user.slice")
     assert "-p Delegate=yes" in checks.judged_processor(two, False, machine.place()).fix
     assert checks.processor(machine.place()).state in (State.OK, State.WARN)
-
-
-def test_memory(machine: Machine) -> None:
-    assert checks.memory(machine.place()).seen == "16.0 GiB, 2.0 GiB swap, 8 slots"
-    machine.file("sys/fs/cgroup/memory.max", str(2**31))
-    found = checks.memory(machine.place())
-    assert found.state is State.WARN and "slots = 6 in " in found.fix
-    machine.memory = 2**29, 0
-    assert "slots = 1 in " in checks.memory(machine.place()).fix and "no swap" in checks.memory(machine.place()).seen
 
 
 UNDER_USER_MANAGER = "/user.slice/user-1000.slice/user@1000.service/app.slice/vte.scope"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +9,6 @@ import pytest
 from supervisor.doctor import machine as software
 from supervisor.doctor.check_context import State
 from tests.doctor.conftest import Machine
-from tests.support import make_repository
 
 
 @pytest.mark.parametrize(
@@ -100,17 +97,6 @@ def test_who_is_logged_in(machine: Machine) -> None:
     place = machine.place()
     place.config.write_text('[upstream.sim]\napi = "openai"\nurl = "http://127.0.0.1:1"\nkey = "none"\n')
     assert software.logins(place).seen == "logged in to claude; by the gateway alone: codex"
-
-
-def test_who_trusts_the_repository(machine: Machine, tmp_path: Path) -> None:
-    repo = make_repository(tmp_path / "repo")
-    place = replace(machine.place(), cwd=repo, environ={**machine.place().environ, "HOME": str(tmp_path)})
-    assert software.trusted(place).seen == "nobody asks"
-    machine.program("claude", "true")
-    assert software.trusted(place).seen.startswith("claude will ask in its pane")
-    (tmp_path / ".claude.json").write_text(json.dumps({"projects": {str(repo): {"hasTrustDialogAccepted": True}}}))
-    assert software.trusted(place).seen == "by claude"
-    assert software.trusted(replace(place, cwd=Path("/"))).seen == "not in a repository"
 
 
 def test_what_a_program_says_before_its_version_is_left_out(machine: Machine) -> None:
