@@ -1,13 +1,14 @@
 """Messages between agents, and between agents and a person: what each is, who may send when, and what a recipient is given. Pure.
 
-A message is a file (`memory.maildir`) and a row of the ledger. The row says how far it has come:
+A message is a row of the ledger; its file (`memory.maildir`) is a copy. The row says how far it has come:
 
-    accepted   it is on the disk as a draft; from here on it is never lost
-    new        it lies in its recipient's mailbox, and nobody has read it
+    new        nobody has read it
     given      its text waits for the recipient's next turn, or was typed and nothing confirms it; it can still be read by the socket
     read       one reader has it
     bounced    its recipient ended before it read it
-    lost       somebody removed its file
+
+Releases before kept the words in the file alone. They also had `accepted`, before the file lay in its mailbox, and `lost`, of a message
+whose file somebody removed.
 
 Two agents that write to each other for nothing are damped in two ways: a token bucket for each pair of sender and recipient, and one for
 each sender, and a bound for how deep a thread of replies may go.
@@ -116,7 +117,7 @@ class Mail:
     bytes: int = 0
     tokens: int = 0
     """Estimated, of what its recipient was given so far."""
-    state: MailState = MailState.ACCEPTED
+    state: MailState = MailState.NEW
     epoch: int | None = None
     """The attempt of the recipient that it was given to."""
     changed: float = 0.0

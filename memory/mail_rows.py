@@ -1,9 +1,9 @@
-"""Messages between agents in the ledger. Their words are in files; the journal has neither words nor subjects."""
+"""Messages between agents in the ledger, with their words; the journal has neither words nor subjects."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +12,8 @@ from supervisor.store.sqlite import WriteAccess
 
 _SINCE = 6
 """The schema that brought the table: a reader may meet a ledger that no newer supervisor has opened yet."""
+_WORDS_SINCE = 9
+"""The schema that brought their words."""
 _OPEN = "state IN ('accepted', 'new', 'given')"
 """Spelled out, since SQLite uses the partial index for exactly these words."""
 _COLUMNS = tuple(name for name in Mail.__dataclass_fields__)
@@ -23,33 +25,31 @@ class Mails:
     def __init__(self, desk: WriteAccess) -> None:
         self._desk = desk
 
-    def accept(self, mail: Mail) -> Mail:
-        """Commit that a message was taken. The same key of the same sender twice gives the first one."""
+    def accept(self, mail: Mail, words: str) -> Mail:
+        """Commit that a message with these words was taken. The same key of the same sender twice gives the first one."""
         with self._desk.writing():
             if (known := of_key(self._desk.db, mail.sender, mail.key)) is not None:
                 return known
-            made = replace(mail, state=MailState.ACCEPTED, changed=self._desk.wall())
-            marks = ", ".join("?" * len(_COLUMNS))
-            names = ", ".join(_COLUMNS)
-            values = [getattr(made, name) for name in _COLUMNS]
+            made = replace(mail, changed=self._desk.wall())
+            marks = ", ".join("?" * (len(_COLUMNS) + 1))
+            names = ", ".join((*_COLUMNS, "words"))
+            values = [*(getattr(made, name) for name in _COLUMNS), words]
             self._desk.db.execute(f"INSERT INTO mail ({names}) VALUES ({marks})", values)  # noqa: S608 - our own columns
             data = {"mail": made.id, "to": made.recipient, "type": str(made.type), "bytes": made.bytes}
             self._desk.journal(made.sender if "/" in made.sender else None, None, "mail sent", data)
         return made
 
-    def filed(self, mails: Iterable[str]) -> None:
-        """They lie in the mailboxes of their recipients."""
-        with self._desk.writing(durable=False):
-            self._desk.db.executemany(
-                "UPDATE mail SET state = ?, changed = ? WHERE id = ? AND state = ?",
-                [(MailState.NEW, self._desk.wall(), name, MailState.ACCEPTED) for name in mails],
-            )
+    def keep(self, mail: str, words: str) -> None:
+        """Commit the words of a message that a release before this one kept in its file alone."""
+        with self._desk.writing():
+            self._desk.db.execute("UPDATE mail SET words = ? WHERE id = ?", (words, mail))
+            self._desk.db.execute("UPDATE mail SET state = 'new' WHERE id = ? AND state = 'accepted'", (mail,))
 
     def hold(self, mail: str) -> None:
-        """Its text comes to nothing, or who claimed it did not get it: it waits again to be given or read."""
+        """Its text comes to nothing: it waits again to be given or read."""
         with self._desk.writing():
             self._desk.db.execute(
-                "UPDATE mail SET state = ?, delivery = NULL, changed = ? WHERE id = ? AND state IN ('given', 'read')",
+                "UPDATE mail SET state = ?, delivery = NULL, changed = ? WHERE id = ? AND state = 'given'",
                 (MailState.NEW, self._desk.wall(), mail),
             )
 
@@ -69,13 +69,16 @@ class Mails:
         self._end(mail, state, None, 0, why)
 
     def _end(self, mail: str, state: MailState, epoch: int | None, tokens: int, why: str) -> None:
+        """Nothing is changed for a message that was read before."""
         with self._desk.writing():
+            known = one(self._desk.db, mail)
+            if known is None or not known.is_open:
+                return
             self._desk.db.execute(
                 "UPDATE mail SET state = ?, epoch = coalesce(?, epoch), tokens = tokens + ?, why = ?, changed = ? WHERE id = ?",
                 (state, epoch, tokens, why, self._desk.wall(), mail),
             )
-            known = one(self._desk.db, mail)
-            task = known.recipient if known is not None and "/" in known.recipient else None
+            task = known.recipient if "/" in known.recipient else None
             self._desk.journal(task, epoch, f"mail {state}", {"mail": mail, **({"why": why} if why else {})})
 
     def again(self, mail: str, tokens: int) -> None:
@@ -97,6 +100,14 @@ def is_there(db: sqlite3.Connection) -> bool:
 def one(db: sqlite3.Connection, mail: str) -> Mail | None:
     """One message."""
     return next(iter(_mails(db, "WHERE id = ?", mail)), None)
+
+
+def words(db: sqlite3.Connection, mail: str) -> str | None:
+    """What a message says; None where only its file has that: a release before this one kept it there."""
+    if db.execute("PRAGMA user_version").fetchone()[0] < _WORDS_SINCE:
+        return None
+    row = db.execute("SELECT words FROM mail WHERE id = ?", (mail,)).fetchone()
+    return row[0] if row is not None else None
 
 
 def of_key(db: sqlite3.Connection, sender: str, key: str) -> Mail | None:

@@ -10,7 +10,6 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 
 from supervisor.host import files, untrusted_fs
@@ -104,13 +103,12 @@ def _broken(why: str) -> Refused:
 
 # Maildir
 # -------
-# One mailbox: `tmp/`, `new/` and `cur/` of its owner. A message is written in `tmp/`, lies in `new/` until it is read, and then in
-# `cur/`.
+# One mailbox: `new/` and `cur/` of its owner, with a copy of each message: in `new/` until it is read, then in `cur/`. What the ledger
+# says of a message is the truth; a copy that is missing or changed tells nothing.
 #
-# Whoever renames it from `new/` to `cur/` has claimed it: of several readers exactly one does. A person, and an agent without a
-# sandbox, can write here, so everything is reached through the foreign door; what we did not put there is told apart by the ledger,
-# not by its look. All functions read and write files: call them on the memory's thread. They raise HostError when the directory
-# cannot be used.
+# A person, and an agent without a sandbox, can write here, so everything is reached through the door for files of others. A file in
+# `new/` that is no copy becomes a message. All functions read and write files: call them on the memory's thread. They raise HostError
+# when the directory cannot be used.
 
 
 SUFFIX = ".md"
@@ -118,14 +116,7 @@ STILL_S, EMPTY_S = 2.0, 10.0
 """Seconds without a change before a file is taken: one whose writers the kernel cannot name, and an empty one."""
 LOOKED_MAX = 1000
 """Files of a mailbox that one look takes."""
-
-
-class Box(StrEnum):
-    """Where in a mailbox a message lies."""
-
-    TMP = "tmp"
-    NEW = "new"
-    CUR = "cur"
+NEW, CUR, TMP = "new", "cur", "tmp"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,82 +141,46 @@ class Maildir:
         self._mail = mail
         self.owner = owner
 
-    def draft(self, name: str, data: bytes) -> None:
-        """Put a message into `tmp/`, on the disk. One that is there already is replaced."""
-        with self._box(Box.TMP) as tmp:
-            tmp.remove(name + SUFFIX)
-            if not tmp.create(name + SUFFIX, data, sync=True):
-                raise HostError("cannot write the message", on=name, why="something lies at its place")
-            tmp.sync()
+    def put(self, name: str, text: str) -> None:
+        """Write the copy of a message to `new/`, in place of whatever has its name."""
+        with self._box(NEW) as new:
+            new.replace(name + SUFFIX, text.encode())
 
-    def deliver(self, name: str) -> bool:
-        """Move a draft to `new/`, on the disk. False when it is not there any more: it was moved before, or somebody removed it."""
-        return self._move(name, Box.TMP, Box.NEW)
-
-    def claim(self, name: str) -> bool:
-        """Move a message from `new/` to `cur/`. True for exactly one of all who ask."""
-        return self._move(name, Box.NEW, Box.CUR)
-
-    def give_back(self, name: str) -> bool:
-        """Undo `claim`."""
-        return self._move(name, Box.CUR, Box.NEW)
-
-    def forget(self, name: str) -> None:
-        """Remove a draft that was never accepted."""
-        with self._box(Box.TMP) as tmp:
-            tmp.remove(name + SUFFIX)
+    def file(self, name: str) -> None:
+        """Move the copy of a message to `cur/`, if there is one in `new/`."""
+        with self._box(NEW) as new, self._box(CUR) as cur:
+            new.move(name + SUFFIX, cur)
 
     def text(self, name: str) -> str | None:
-        """The text of a message, wherever it lies; None when there is none."""
-        for box in (Box.NEW, Box.CUR, Box.TMP):
+        """The text of a message whose words a release before this one kept in its file alone; None when there is none."""
+        for box in (NEW, CUR, TMP):
             data = None
             with contextlib.suppress(FileNotFoundError), self._box(box, make=False) as place:
-                data = place.read(name + SUFFIX, FILE_MAX + 1)
+                data = place.read(name + SUFFIX, FILE_MAX)
             if data is not None:
-                return data[:FILE_MAX].decode("utf-8", "replace")
+                return data.decode("utf-8", "replace")
         return None
-
-    def where(self, name: str) -> Box | None:
-        """Where a message lies."""
-        for box in (Box.NEW, Box.CUR, Box.TMP):
-            with self._box(box) as place:
-                if place.look(name + SUFFIX) is not None:
-                    return box
-        return None
-
-    def drafts(self) -> list[str]:
-        """Names in `tmp/`."""
-        with self._box(Box.TMP) as tmp:
-            return [name.removesuffix(SUFFIX) for name in tmp.names() if name.endswith(SUFFIX)][:LOOKED_MAX]
 
     def strangers(self, ours: frozenset[str]) -> list[Found]:
         """What lies in `new/` beside our own messages, oldest name first. What begins with a dot is somebody's draft, or was set aside."""
-        with self._box(Box.NEW) as new:
+        with self._box(NEW) as new:
             names = sorted(name for name in new.names() if not name.startswith(".") and name.removesuffix(SUFFIX) not in ours)
             return [_found(new, name) for name in names[:LOOKED_MAX]]
 
     def set_aside(self, name: str) -> str:
         """Take a file of `new/` out of the way, by a name that is hidden there; returns it."""
-        with self._box(Box.NEW) as new:
+        with self._box(NEW) as new:
             return new.set_aside(name)
 
     def remove(self, found: Found) -> None:
         """Remove a file of `new/` that was taken over, and not one that has been put there since under its name."""
-        with self._box(Box.NEW) as new:
+        with self._box(NEW) as new:
             seen = new.look(found.name)
             if seen is not None and _which(seen) == found.which:
                 new.remove(found.name)
 
-    def _move(self, name: str, begin: Box, end: Box) -> bool:
-        with self._box(begin) as source, self._box(end) as target:
-            if not source.move(name + SUFFIX, target):
-                return False
-            target.sync()
-            source.sync()
-            return True
-
     @contextlib.contextmanager
-    def _box(self, box: Box, *, make: bool = True) -> Iterator[Folder]:
+    def _box(self, box: str, *, make: bool = True) -> Iterator[Folder]:
         try:
             with untrusted_fs.folder(self._mail, f"{self.owner}/{box}", make=make) as place:
                 yield place
@@ -290,7 +245,7 @@ def changed(mail: Path, owner: str) -> int:
     """When `new/` of a mailbox changed last, as the file system says; 0 when there is none."""
     try:
         with untrusted_fs.folder(mail, owner) as box:
-            seen = box.look(Box.NEW)
+            seen = box.look(NEW)
     except OSError:
         return 0
     return seen.st_mtime_ns if seen is not None else 0
@@ -299,7 +254,7 @@ def changed(mail: Path, owner: str) -> int:
 def is_arrival(path: str) -> bool:
     """Whether a path below the directory of all mailboxes is that of a file in `new/` of one of them."""
     parts = path.split("/")
-    return len(parts) in (3, 4) and parts[-2] == Box.NEW and not parts[-1].startswith(".")
+    return len(parts) in (3, 4) and parts[-2] == NEW and not parts[-1].startswith(".")
 
 
 def id_of(name: str) -> str:

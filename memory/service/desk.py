@@ -20,7 +20,7 @@ from memory.files import Layout
 from memory.maildir import is_arrival
 from memory.rescan import Debounce, Rescan
 from memory.service import leases
-from memory.service.mail import MailDesk, MailKeeper
+from memory.service.mail import MailDesk
 from memory.service.searching import SearchDesk
 from memory.service.waits import AwaitedNotes, WaitDesk
 from memory.store import Store, Terms
@@ -521,8 +521,6 @@ class MemoryDesk:
         self.on_change(self.awaited.changed)
         self.leases = leases.desk(loop, self.waits)
         self.mail = MailDesk(loop, self.waits, self.on_thread, self.layout)
-        self._mail_keeper = MailKeeper(self.mail)
-        self.notices = self._mail_keeper.notices
         self.write_budget = WriteBudget(loop.clock.monotonic)
         self._notices = ConflictNotices(self, loop.alert)
         self.on_change(self._notices.changed)
@@ -543,7 +541,7 @@ class MemoryDesk:
             self.watch.run(),
             self.awaited.run(),
             self._follow_all(),
-            self._mail_keeper.keep(),
+            self.mail.keep(),
             self._notices.run(),
         )
         tasks, journal = [asyncio.create_task(work) for work in works], asyncio.create_task(self.journal.run())
@@ -637,7 +635,7 @@ class MemoryDesk:
         elif (paths := await self.on_thread(look)) and name == "memory":
             await self.of(project, lambda store: store.found_all(paths))
         elif paths:
-            self._mail_keeper.found(paths)
+            self.mail.found(paths)
 
     def _has_book(self, project: str) -> bool:
         """Whether anything was ever written. A memory that nobody uses costs no file: not on a full disk either."""

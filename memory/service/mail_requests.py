@@ -15,7 +15,7 @@ from memory import mail_rows
 from memory.mail import OPEN, PERSON, SUPERVISOR, TERMS, UNKNOWN, Mail, MailState, MailType, Priority
 from memory.mail_listing import LISTED_MAX, listed
 from memory.note import quoted, stripped
-from memory.service.mail import Letter, MailDesk
+from memory.service.mail import Letter, MailDesk, subject_of
 from supervisor.kernel import names
 from supervisor.kernel.errors import NightcrewError, NotFound, Refused, TimedOut, UsageError, one_line
 from supervisor.kernel.wait_graph import WaitKind
@@ -105,7 +105,7 @@ async def read(desk: MailDesk, asker: Asker, args: Mapping[str, Any]) -> dict[st
     mail = _mine(desk, asker, args)
     if mail.recipient == asker.name and mail.state in OPEN and (text := await desk.take(mail, asker.epoch)) is not None:
         return _given(desk, asker, mail.id, text, claimed=True)
-    text = await desk.body(mail)
+    text = desk.body(mail)
     if text is None:
         raise NotFound("no text of", on=mail.id, why="its file is gone")
     if mail.recipient == asker.name and not asker.is_person:
@@ -159,7 +159,7 @@ async def _parked(desk: MailDesk, asker: Asker, what: str, whom: str, timeout_s:
 
 
 async def _taken(desk: MailDesk, asker: Asker, wants: Callable[[Mail], bool]) -> dict[str, Any] | None:
-    for letter in desk.unread(asker.project, asker.name):
+    for letter in desk.unread(asker.name, asker.project):
         if wants(letter) and (text := await desk.take(letter, asker.epoch)) is not None:
             return _given(desk, asker, letter.id, text, claimed=True)
     return None
@@ -182,7 +182,7 @@ async def _first(
         if (found := await _taken(desk, asker, wants)) is not None:
             return found
         is_unread = _check_read(desk, about)  # and its recipient has ended: it comes back at once
-        if "/" in whom and not is_unread and desk.has_ended(whom) and not any(map(wants, desk.unread(asker.project, asker.name))):
+        if "/" in whom and not is_unread and desk.has_ended(whom) and not any(map(wants, desk.unread(asker.name, asker.project))):
             raise Refused("nothing will come from", on=whom, why="it has ended", kept="what it sent before", hint="nightcrew mail ls")
         await was_set(woken, LOOK_S)
 
@@ -211,11 +211,11 @@ def resolve(desk: MailDesk, asker: Asker, name: str) -> str:
         return name
     run = asker.name.partition("/")[0]
     known = () if asker.is_person else (f"{run}/{name}", *_children(desk, asker, name))
-    found = next((one for one in (name, *known) if desk.is_task_of(asker.project, one)), None)
+    found = next((one for one in (name, *known) if desk.project_of(one) == asker.project), None)
     if found is None:
         with contextlib.suppress(NotFound, UsageError):
             found = queries.match_task(desk.db, name, asker.project)
-    if found is None or not desk.is_task_of(asker.project, found):
+    if found is None or desk.project_of(found) != asker.project:
         raise NotFound("nobody is called", on=one_line(name), why="it is no task of this project", hint=_nearest(desk, asker, name))
     return found
 
@@ -257,13 +257,12 @@ def _letter(desk: MailDesk, asker: Asker, args: Mapping[str, Any], kind: MailTyp
     body = stripped(_text(args, "text", TERMS.body_max, stripped=False))
     if to == asker.name:
         raise Refused("not sent", on=to, why="it is its own sender", hint="its notes are the place for that")
-    first = next((line for line in body.splitlines() if line.strip()), "")
-    subject = one_line(stripped(_text(args, "subject", 4 * TERMS.subject_max) if args.get("subject") else first).strip())
+    subject = subject_of(_text(args, "subject", 4 * TERMS.subject_max) if args.get("subject") else "", body)
     now, made = desk.loop.clock.wall(), desk.new_id()
     due = now + _number(args, "needs_reply_s", 0.0, REPLY_BY_MAX_S) if args.get("needs_reply_s") is not None else None
     key = _text(args, "key", KEY_MAX) if args.get("key") is not None else ""
     mail = Mail(
-        made, asker.project, made, asker.name, to, kind, subject[: TERMS.subject_max], now,
+        made, asker.project, made, asker.name, to, kind, subject, now,
         priority=_choice(args, "priority", Priority, Priority.NORMAL), needs_reply_by=due, key=key,
     )  # fmt: skip
     return Letter(mail, body)

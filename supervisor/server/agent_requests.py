@@ -444,7 +444,7 @@ async def hook(asked: Asked) -> dict[str, Any]:
         asked.loop.hint()  # it is there: who sends it something at once is not told that it does not run
     await asked.loop.machine.emergency.held()
     said = lease_requests.answer(asked.loop, asked.home, asked.memory.leases, (asked.task, asked.epoch), name, event)
-    if said or name != lease_requests.EVENT or not (notices := await asked.memory.notices(asked.task, asked.epoch)):
+    if said or name != lease_requests.EVENT or not (notices := await asked.memory.mail.notices(asked.task, asked.epoch)):
         return said
     return lease_requests.beside(notices)
 

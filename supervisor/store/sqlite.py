@@ -30,7 +30,7 @@ from supervisor.kernel.errors import DiskFull, LedgerError
 # "database is locked" (against 283,418 times).
 
 
-SCHEMA = 8
+SCHEMA = 9
 ARCHIVE_NAME = "archive.db"
 """Of the file beside the ledger."""
 BUSY_S = 10.0

@@ -1,6 +1,6 @@
-"""Writes `archive-8.sql`, an archive of schema 8 as text, that every later version must be able to read and to go on with.
+"""Writes `archive-9.sql`, an archive of schema 9 as text, that every later version must be able to read and to go on with.
 
-    python -m tests.data.make_archive_sample > tests/data/archive-8.sql
+    python -m tests.data.make_archive_sample > tests/data/archive-9.sql
 
 As `make_ledger_sample`: once for each schema, by the version that introduced it.
 """

@@ -1,6 +1,6 @@
-"""Writes `ledger-8.sql`, a ledger of schema 8 as text, that every later version must be able to load.
+"""Writes `ledger-9.sql`, a ledger of schema 9 as text, that every later version must be able to load.
 
-    python -m tests.data.make_ledger_sample > tests/data/ledger-8.sql
+    python -m tests.data.make_ledger_sample > tests/data/ledger-9.sql
 
 It was run once, by the version that introduced the schema, and its output is never written again: that is its use. For the next
 schema, run this with that version and commit the output under that number.
@@ -151,9 +151,7 @@ def _mails(ledger: Ledger, task: str) -> None:
     for number, state in enumerate(MailState):
         name = f"01{str(number) * 24}"
         made = replace(asked, id=name, thread=name, key=f"k{number}", recipient=task if number % 2 else "person", sender="person")
-        ledger.mails.accept(made)
-        if state is not MailState.ACCEPTED:
-            ledger.mails.filed([name])
+        ledger.mails.accept(made, f"words {number} \u2028")
         if state is MailState.GIVEN:
             ledger.deliveries.keep([task], "given", [name])
         elif state is MailState.READ:
@@ -161,7 +159,7 @@ def _mails(ledger: Ledger, task: str) -> None:
         elif state not in (MailState.ACCEPTED, MailState.NEW):
             ledger.mails.ended(name, state, "it ended")
     ledger.mails.accept(
-        replace(asked, in_reply_to=f"01{'0' * 24}", thread=f"01{'0' * 24}", depth=1, type=MailType.REPLY, needs_reply_by=2e9)
+        replace(asked, in_reply_to=f"01{'0' * 24}", thread=f"01{'0' * 24}", depth=1, type=MailType.REPLY, needs_reply_by=2e9), "8080"
     )
 
 

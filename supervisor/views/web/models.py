@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
-from pathlib import Path
 from shlex import quote
 from typing import Any
 
@@ -19,7 +18,6 @@ from memory.files import Layout, is_conflict
 from memory.history import Wanted
 from memory.listing import Entry, Listing
 from memory.mail import PERSON, Mail
-from memory.maildir import Maildir, parse
 from memory.note import cleaned
 from memory.versions import Versions
 from memory.writing import QUARANTINE, limit, place
@@ -366,26 +364,16 @@ def _commands(one: Mail) -> list[str]:
 
 
 def thread(home: Home, asked: Asked, now: float) -> Shape:
-    """The newest messages of a thread, oldest first, each with its `text`; empty where its file is gone. Raises NotFound."""
+    """The newest messages of a thread, oldest first, each with its `text`; empty for one that a release before this one kept in a file.
+    Raises NotFound."""
     with opened(home.ledger) as db:
         found = mail_rows.of_thread(db, asked.get("thread", ""), THREAD) if mail_rows.is_there(db) else []
         answered = mail_rows.answered(db, [one.id for one in found]) if found else set()
+        texts = [cleaned(mail_rows.words(db, one.id) or "") for one in found]
     if not found:
         raise NotFound("no such thread", on=asked.get("thread", "")[:40], hint="nightcrew mail ls --all")
-    texts = _texts(Layout(home.project(found[0].project)).mail, found)
     shapes = [{**_shape(one, now, answered), "text": text} for one, text in zip(found, texts, strict=True)]
     return {"thread": found[0].thread, "mails": shapes, "cut": len(found) == THREAD}
-
-
-def _texts(mail: Path, found: Sequence[Mail]) -> list[str]:
-    return [_text(mail, one) for one in found]
-
-
-def _text(mail: Path, one: Mail) -> str:
-    with contextlib.suppress(NightcrewError):  # a mailbox that cannot be used says so to who reads it
-        if (text := Maildir(mail, one.recipient).text(one.id)) is not None:
-            return cleaned(parse(text).body)
-    return ""
 
 
 # Notes

@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 from memory import mail_rows
 from memory.files import Layout
 from memory.service import mail_requests
-from memory.service.mail import MailDesk, MailKeeper
+from memory.service.mail import MailDesk
 from memory.service.mail_requests import Asker
 from memory.service.waits import WaitDesk
 from supervisor.host import files
@@ -63,7 +63,6 @@ class Clock(SystemClock):
 @dataclass
 class Kit:
     desk: MailDesk
-    keeper: MailKeeper
     ledger: Ledger
     clock: Clock
     loop: Any
@@ -78,8 +77,8 @@ class Kit:
         return str((await self.ask(who, "send", to=to, text=text, **args))["mail"]["id"])
 
     async def step(self) -> None:
-        """What the keeper does from time to time."""
-        await self.keeper.step()
+        """What the desk does from time to time."""
+        await self.desk.step()
 
     def runs(self, task: str, epoch: int = 1) -> None:
         """An attempt of a task lives."""
@@ -100,10 +99,12 @@ class Kit:
         folder.mkdir(parents=True, exist_ok=True)
         return folder / name
 
-    def boxes(self, owner: str) -> dict[str, list[str]]:
-        """Names of the files of a mailbox that are not hidden."""
+    async def boxes(self, owner: str) -> dict[str, list[str]]:
+        """Names of the files of a mailbox that are not hidden, once they are in their places."""
+        while self.desk.under_way:
+            await asyncio.wait(self.desk.under_way)
         place = self.layout.mailbox(owner)
-        found = {box: (place / box).glob("[!.]*") if (place / box).is_dir() else () for box in ("tmp", "new", "cur")}
+        found = {box: (place / box).glob("[!.]*") if (place / box).is_dir() else () for box in ("new", "cur")}
         return {box: sorted(file.name for file in files) for box, files in found.items()}
 
 
@@ -132,10 +133,9 @@ async def mail_desk(root: Path, *, recovered: bool = True) -> AsyncIterator[Kit]
             return await asyncio.to_thread(work)
 
         desk = MailDesk(loop, waits, on_thread, lambda _: layout)
-        keeper = MailKeeper(desk)
         if recovered:
-            await keeper.recover()
-        yield Kit(desk, keeper, ledger, clock, loop, layout, said)
+            await desk.recover()
+        yield Kit(desk, ledger, clock, loop, layout, said)
         waits.close()
 
 

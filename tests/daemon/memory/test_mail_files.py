@@ -15,7 +15,6 @@ import pytest
 
 from memory import mail_rows, maildir
 from memory.mail import TERMS
-from supervisor.kernel.conversations import DeliveryState
 from supervisor.kernel.errors import Refused
 from tests.daemon.memory.mail_kit import AGENT, A, B, in_a_loop, mail_desk
 
@@ -52,20 +51,20 @@ async def test_files_of_strangers_are_adopted_from_nobody_or_set_aside(tmp_path:
         kit.file(B, "nice.md").write_text(f"---\nfrom: {A}\ntype: request\npriority: high\nsubject: obey \u202eme\n---\nwords\x1b[2J\n")
         kit.file(B, "plain.md").write_text("no front matter\n")
         kit.file("0731-aaaa/nobody", "x.md").write_text("x")
-        await kit.keeper.scan()
+        await kit.desk.scan()
         found = {one.subject: one for one in mail_rows.unread(kit.ledger.db)}
         assert {name: (one.sender, one.recipient, str(one.type)) for name, one in found.items()} == {
             "obey me": ("unknown", B, "request"), "no front matter": ("unknown", B, "info"),
         }  # fmt: skip
-        assert kit.boxes(B)["new"] == sorted(f"{one.id}.md" for one in found.values()), "the rest is set aside"
-        assert kit.boxes("0731-aaaa/nobody")["new"] == []
+        assert (await kit.boxes(B))["new"] == sorted(f"{one.id}.md" for one in found.values()), "the rest is set aside"
+        assert (await kit.boxes("0731-aaaa/nobody"))["new"] == []
         aside = [row["data"] for row in kit.ledger.db.execute("SELECT data FROM journal WHERE event = 'mail set aside'")]
         assert len(aside) == len(HOSTILE) + 1 == len(kit.said)
         text = (await kit.ask(B, "read", id=found["obey me"].id))["mail"]["text"]
         assert text.strip() == "words" and Path("/etc/passwd").read_text() not in text
         with pytest.raises(Refused, match="from unknown, who reads no mail"):
             await kit.ask(B, "reply", id=found["obey me"].id, text="yes")
-        await kit.keeper.scan()
+        await kit.desk.scan()
         assert len(mail_rows.unread(kit.ledger.db)) == 1, "once"
 
 
@@ -78,17 +77,17 @@ async def test_a_file_is_taken_when_it_is_whole(tmp_path: Path, monkeypatch: pyt
             for piece in ("", "subject of it\n", "and its text\n"):
                 slow.write(piece)
                 slow.flush()
-                await kit.keeper.scan()
+                await kit.desk.scan()
                 assert mail_rows.unread(kit.ledger.db) == [], "somebody is at it"
-        await kit.keeper.scan()
+        await kit.desk.scan()
         assert [one.subject for one in mail_rows.unread(kit.ledger.db)] == ["subject of it"]
         text = (await kit.ask(B, "read"))["mail"]["text"]
         assert text == "subject of it\nand its text\n"
         kit.file(B, "empty.md").write_text("filled\n")
         kit.file(B, "nothing.md").touch()
-        await kit.keeper.scan()
+        await kit.desk.scan()
         monkeypatch.setattr(maildir, "EMPTY_S", 0.0)
-        await kit.keeper.scan()
+        await kit.desk.scan()
         assert [one.subject for one in mail_rows.unread(kit.ledger.db)] == ["filled", "no subject"]
 
 
@@ -99,10 +98,11 @@ async def test_a_mailbox_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
         (outside / "new").mkdir(parents=True)
         kit.layout.mailbox(B).parent.mkdir(parents=True)
         kit.layout.mailbox(B).symlink_to(outside)
-        with pytest.raises(Exception, match="cannot use the mailbox"):
-            await kit.send(A, "b")
-        await kit.keeper.scan()
-        assert [*outside.rglob("*")] == [outside / "new"] and mail_rows.unread(kit.ledger.db) == []
+        sent = await kit.send(A, "b")
+        await kit.boxes(B)
+        await kit.desk.scan()
+        assert [*outside.rglob("*")] == [outside / "new"] and "cannot use the mailbox" in kit.said[0]
+        assert (await kit.ask(B, "read"))["mail"]["id"] == sent, "only its copy is missing"
 
 
 @in_a_loop
@@ -110,14 +110,14 @@ async def test_a_flood_of_files_comes_in_at_the_pace_of_one_sender(tmp_path: Pat
     async with mail_desk(tmp_path) as kit:
         for number in range(TERMS.pair_burst + 5):
             kit.file("person", f"{number:02}.md").write_text(f"number {number}")
-        await kit.keeper.scan()
+        await kit.desk.scan()
         assert len(mail_rows.unread(kit.ledger.db)) == TERMS.pair_burst
         kit.clock.ahead = 10_000
-        await kit.keeper.scan()
+        await kit.desk.scan()
         assert len(mail_rows.unread(kit.ledger.db)) == TERMS.pair_burst + 5
 
 
-STEPS = ("mail.drafted", "mail.accepted", "mail.filed", "mail.given", "mail.claimed", "mail.read")
+STEPS = ("mail.accepted", "mail.filed", "mail.given", "mail.withdrawn", "mail.read")
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -134,7 +134,7 @@ def _dies(root: Path, step: str) -> None:
         async with mail_desk(root) as kit:
             await kit.send(A, "agent", "one", key="one")
             os.environ["NIGHTCREW_DIE_AT"] = step
-            if step in ("mail.claimed", "mail.read"):
+            if step in ("mail.withdrawn", "mail.read"):
                 await kit.ask(AGENT, "read")
             else:
                 await kit.send(A, "agent", "two", key="two")
@@ -144,7 +144,6 @@ def _dies(root: Path, step: str) -> None:
 
 async def _goes_on(root: Path, step: str) -> None:
     async with mail_desk(root) as kit:
-        assert kit.boxes(AGENT)["tmp"] == []
         await kit.step()
         kit.runs(AGENT)
         await kit.step()
@@ -156,17 +155,38 @@ async def _goes_on(root: Path, step: str) -> None:
         answers: list[dict[str, Any]] = [await kit.ask(AGENT, "read") for _ in range(4)]
         claimed = [answer["mail"]["text"].strip() for answer in answers if answer["claimed"]]
         assert claimed == ["one", "two"][read:]
-        assert kit.boxes(AGENT) == {"tmp": [], "new": [], "cur": kit.boxes(AGENT)["cur"]} and len(kit.boxes(AGENT)["cur"]) == 2
+        await kit.boxes(AGENT)
+        await kit.desk.scan()
+        assert (await kit.boxes(AGENT))["new"] == []
         assert kit.ledger.deliveries.unfinished() == []
 
 
 @in_a_loop
-async def test_a_file_that_somebody_removed_is_said_to_its_sender(tmp_path: Path) -> None:
+async def test_a_file_that_somebody_removed_or_changed_changes_no_message(tmp_path: Path) -> None:
     async with mail_desk(tmp_path) as kit:
-        sent = await kit.send(A, "agent")
-        kit.file(AGENT, f"{sent}.md").unlink()
-        kit.runs(AGENT)
-        for text in kit.ledger.deliveries.unfinished():
-            kit.ledger.deliveries.ended(text.id, DeliveryState.DROPPED)
-        await kit.step()
-        assert kit.state(sent) == "lost" and (await kit.ask(A, "read"))["mail"]["in_reply_to"] == sent
+        removed, changed = await kit.send(A, "b", "one"), await kit.send(A, "b", "two")
+        await kit.boxes(B)
+        kit.file(B, f"{removed}.md").unlink()
+        kit.file(B, f"{changed}.md").write_text("three")
+        await kit.desk.scan()
+        assert [(await kit.ask(B, "read"))["mail"]["text"] for _ in range(2)] == ["one", "two"]
+        kit.file(B, f"{changed}.md").write_text("put back by hand")
+        await kit.desk.scan()
+        assert (await kit.ask(B, "read"))["mail"] is None and len((await kit.boxes(B))["new"]) == 0
+
+
+@in_a_loop
+async def test_words_that_a_release_before_kept_in_files_come_into_the_ledger(tmp_path: Path) -> None:
+    async with mail_desk(tmp_path) as kit:
+        sent = [await kit.send(A, "b", words) for words in ("in new", "in tmp", "claimed", "gone")]
+        await kit.boxes(B)
+        kit.ledger.db.execute("UPDATE mail SET words = NULL, state = 'accepted' WHERE id IN (?, ?)", sent[1:3])
+        kit.ledger.db.execute("UPDATE mail SET words = NULL WHERE id IN (?, ?)", (sent[0], sent[3]))
+        for box, name in (("tmp", sent[1]), ("cur", sent[2])):
+            place = kit.layout.mailbox(B) / box / f"{name}.md"
+            place.parent.mkdir(exist_ok=True)
+            kit.file(B, f"{name}.md").rename(place)
+        kit.file(B, f"{sent[3]}.md").unlink()
+    async with mail_desk(tmp_path) as kit:
+        assert [(await kit.ask(B, "read"))["mail"]["text"].strip() for _ in range(3)] == ["in new", "in tmp", "claimed"]
+        assert kit.state(sent[3]) == "lost" and (await kit.boxes(B))["new"] == []

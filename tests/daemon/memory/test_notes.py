@@ -31,12 +31,12 @@ def with_mail(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
     kit.desk.mail.ready.set()
 
 
-async def nobody(_: str) -> None:
+def nobody(_: str) -> None:
     """Hand mail to nobody."""
 
 
 def told(kit: Kit, owner: str) -> list[str]:
-    return [mail.subject for mail in kit.desk.mail.unread(PROJECT, owner)]
+    return [mail.subject for mail in kit.desk.mail.unread(owner, PROJECT)]
 
 
 @pytest.mark.asyncio

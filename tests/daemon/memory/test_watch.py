@@ -81,8 +81,8 @@ async def test_mail_that_a_person_puts_by_hand_is_taken_at_once(tmp_path: Path, 
         kit.loop.ready = True
         for number, text in enumerate(("one", "two", "three"), 1):
             (new / f"{text}.md").write_text(text)
-            await eventually(lambda number=number: len(kit.desk.mail.unread_of("person")) == number, text)  # type: ignore[misc]  # lambdas have defaults
-        assert {mail.subject for mail in kit.desk.mail.unread_of("person")} == {"one", "two", "three"}
+            await eventually(lambda number=number: len(kit.desk.mail.unread("person")) == number, text)  # type: ignore[misc]  # lambdas have defaults
+        assert {mail.subject for mail in kit.desk.mail.unread("person")} == {"one", "two", "three"}
 
 
 async def test_what_is_written_slowly_is_taken_when_it_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,10 +102,10 @@ async def test_what_is_written_slowly_is_taken_when_it_is_closed(tmp_path: Path,
                     file.flush()
                 (new / f"other{number}.md").write_text("x")
                 kit.write(f"semantic/other{number}.md", "x")
-                await eventually(lambda number=number: len(kit.desk.mail.unread_of("person")) == number + 1, "the other mail")  # type: ignore[misc]
+                await eventually(lambda number=number: len(kit.desk.mail.unread("person")) == number + 1, "the other mail")  # type: ignore[misc]
                 await eventually(lambda number=number: f"semantic/other{number}.md" in known(kit), "the other note")  # type: ignore[misc]
             assert PLAN not in known(kit)
-        await eventually(lambda: "subject" in {one.subject for one in kit.desk.mail.unread_of("person")}, "the mail")
+        await eventually(lambda: "subject" in {one.subject for one in kit.desk.mail.unread("person")}, "the mail")
         await eventually(lambda: PLAN in known(kit), "the note")
         assert [change["size"] for change in (await kit.mem("log", path=PLAN))["changes"]] == [len("subject\ntext\n")]
 

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from memory.files import Layout
 from memory.mail import Mail, MailType
-from memory.maildir import Maildir, Message, written
 from memory.reads import ReadBook
 from memory.store import Store
 from memory.versions import PERSON, Author
@@ -130,19 +129,13 @@ def _group(ledger: Ledger) -> None:
 
 
 def _mail(home: Home, ledger: Ledger, now: float) -> None:
-    mail = home.project(PROJECT) / "mail"
-    mail.mkdir()
     first = Mail(
         f"01{'A' * 24}", PROJECT, f"01{'A' * 24}", f"{RUN}/login", "person", MailType.REQUEST, HOSTILE, now - 300, needs_reply_by=now - 60
     )
     reply = replace(first, id=f"01{'B' * 24}", sender="person", recipient=f"{RUN}/login", type=MailType.REPLY, subject="The port is 8080",
                     in_reply_to="", needs_reply_by=None, sent=now - 200)  # fmt: skip
     for one, words in ((first, f"Which port? {SCRIPT} {HOSTILE}"), (reply, "8080, as always.")):
-        ledger.mails.accept(one)
-        box = Maildir(mail, one.recipient)
-        box.draft(one.id, written(Message({"from": one.sender}, words)).encode())
-        box.deliver(one.id)
-        ledger.mails.filed([one.id])
+        ledger.mails.accept(one, words)
 
 
 def _notes(home: Home) -> None:
