@@ -111,8 +111,8 @@ class Candidate:
     changed: float
     """For records of a day: when that day was over."""
     id: str = ""
-    supersedes: tuple[str, ...] = ()
-    """Ids or paths of the notes that this one takes the place of."""
+    supersedes: str = ""
+    """Id or path of the note that this one takes the place of."""
     expires: float | None = None
     globs: tuple[str, ...] = ()
     by_person: bool = False
@@ -158,7 +158,7 @@ def _superseded(notes: Sequence[Candidate], approval: frozenset[Kind]) -> dict[s
     """Which note takes the place of which, by path. Two that say it of each other both stay: nobody knows
     which is right. What an agent may not write unapproved it does not replace unapproved either."""
     by_name = {name: one for one in notes for name in (one.path, one.id) if name}
-    claims = [(by_name[name], one) for one in notes for name in one.supersedes if name in by_name]
+    claims = [(by_name[one.supersedes], one) for one in notes if one.supersedes in by_name]
     heard = [(old, new) for old, new in claims if may_supersede(old.kind, new.kind, approval, by_person=new.by_person)]
     by_path = {old.path: new.path for old, new in heard if old.path != new.path}
     return {path: by for path, by in by_path.items() if not _comes_back(path, by_path)}
@@ -374,6 +374,6 @@ class Listing:
         read = files.read_in(here, path.rpartition("/")[2], self._root / self._top / path, files.size_max(kind))
         if read is None:
             return None
-        meta = {} if kind is Kind.EPISODIC else note.listed(read.data.decode("utf-8", "replace"))
+        meta = {} if kind is Kind.EPISODIC else note.parse(read.data.decode("utf-8", "replace")).meta
         title = str(meta.get("title", "")) or path
         return read.identity, Entry(path, kind, len(read.data), seen.st_mtime, read.version, title, meta)

@@ -4,41 +4,33 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
-import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from memory import front_matter
+from memory.front_matter import BrokenError
 from supervisor.host import files, untrusted_fs
 from supervisor.host.untrusted_fs import Folder
 from supervisor.kernel.errors import HostError, Refused
 
 # Message
 # -------
-# One message as text: a few keys between two lines of three dashes, then its words. People can read it and write one by hand.
+# One message as text: front matter (`memory.front_matter`), then its words. People can read it and write one by hand.
 #
 #     ---
 #     id: 01J...
 #     from: 1123-k3f9/planner
 #     to: 1123-k3f9/builder
-#     subject: "which port?"
+#     subject: which port?
 #     ---
 #     The words.
-#
-# A key and its value stand on one line; a value is plain text, or in double quotes as JSON has it. That is a part of YAML, and all
-# of it that is read: what else somebody wrote there is refused, so no document can be large or endless when it is unfolded.
 
 
-HEAD_MAX = 8 * 2**10
-"""Characters of the front matter."""
 FILE_MAX = 64 * 2**10
 """Bytes of a message's file."""
-_FENCE = "---"
-_KEY = re.compile(r"([A-Za-z][A-Za-z0-9_-]{0,39}):(?:[ \t]+(.*))?\Z")
-_PLAIN = re.compile(r"[A-Za-z0-9/_.+:-]+\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,54 +43,17 @@ class Message:
 
 def written(message: Message) -> str:
     """The text of the file; `parse` gives the same message back. Empty values are left out."""
-    lines = [f"{key}: {_value(text)}" for key, text in message.head.items() if text]
-    return "\n".join([_FENCE, *lines, _FENCE, message.body.rstrip("\n"), ""])
-
-
-def _value(text: str) -> str:
-    return text if _PLAIN.match(text) else json.dumps(text, ensure_ascii=False)
+    return front_matter.written(message.head, message.body.rstrip("\n") + "\n")
 
 
 def parse(text: str) -> Message:
-    """Read a message; one without front matter is all words. Raises Refused for front matter that is broken, saying in which line."""
-    text = text.removeprefix("\ufeff").replace("\r\n", "\n")
-    if not text.startswith(f"{_FENCE}\n"):
-        return Message({}, text)
-    head, found, body = f"\n{text[len(_FENCE) + 1 :]}\n".partition(f"\n{_FENCE}\n")
-    if not found or len(head) > HEAD_MAX:
-        raise _broken("its front matter has no end" if not found else f"its front matter is longer than {HEAD_MAX} characters")
-    return Message(dict(_pairs(head)), body[:-1])
-
-
-def _pairs(head: str) -> list[tuple[str, str]]:
-    pairs = []
-    for number, line in enumerate(head.split("\n"), 1):  # it begins with an empty line
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        found = _KEY.match(line)
-        if found is None:
-            raise _broken(f"line {number} is not `key: value`")
-        pairs.append((found[1].lower(), _read(found[2] or "", number)))
-    return pairs
-
-
-def _read(value: str, number: int) -> str:
-    value = value.strip()
-    if value[:1] == "'" and value[-1:] == "'" and len(value) > 1:
-        return value[1:-1].replace("''", "'")
-    if value[:1] != '"':
-        return value
+    """Read a message; one without front matter is all words. Raises Refused for front matter that is broken."""
     try:
-        text = json.loads(value)
-    except (ValueError, RecursionError):
-        text = None
-    if not isinstance(text, str):
-        raise _broken(f"line {number}: its value in quotes does not end, or is no text")
-    return text
-
-
-def _broken(why: str) -> Refused:
-    return Refused("not a message", why=why, kept="the file, set aside")
+        front, body = front_matter.split(text.removeprefix("\ufeff").replace("\r\n", "\n"))
+        head = front_matter.read(front) if front is not None else {}
+    except BrokenError as error:
+        raise Refused("not a message", why=str(error), kept="the file, set aside") from None
+    return Message({key.lower(): value for key, value in head.items() if isinstance(value, str)}, body)
 
 
 # Maildir

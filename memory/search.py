@@ -378,8 +378,8 @@ def summary(day: str, text: str) -> str:
     groups: dict[tuple[str, str], list[Mapping[str, object]]] = defaultdict(list)
     torn = 0
     for line in filter(str.strip, text.split("\n")):
-        found = record(line)
-        if found is None:
+        found = record(line.encode("utf-8", "replace"))
+        if isinstance(found, str):
             torn += 1
         else:
             groups[_word(found, "agent", "task"), _word(found, "type")].append(found)

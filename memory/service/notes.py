@@ -15,7 +15,7 @@ from memory import search as episodes
 from memory.files import Layout, checked
 from memory.history import CHANGES_MAX, Wanted, page
 from memory.listing import DAY_S, Candidate, Entry, Prune, no_such, plan, refused
-from memory.note import cleaned, front_matter, many, matcher, one, page_moment, quoted
+from memory.note import cleaned, matcher, moment, quoted
 from memory.reads import ReadBook
 from memory.store import Store
 from memory.versions import PERSON, Action, Author, Change, version_of
@@ -302,7 +302,7 @@ async def approve(asked: Request) -> Put:
 
 
 def _unseen(path: str, version: str, text: str, seen: str) -> Refused:
-    begin = " | ".join(cleaned(front_matter(text)[1]).strip().split("\n")[:LINES])[:BEGINNING]
+    begin = " | ".join(cleaned(note.parse(text).body).strip().split("\n")[:LINES])[:BEGINNING]
     return Refused(
         "will not approve what nobody was shown",
         on=path,
@@ -540,13 +540,12 @@ def _summary(layout: Layout, day: str, text: str) -> tuple[str, str]:
 def _candidate(store: Store, found: Found) -> Candidate:
     kind = kind_of(found.path) or Kind.SEMANTIC
     if kind is Kind.EPISODIC:
-        day = page_moment(found.path.rpartition("/")[2].removesuffix(".jsonl"))
+        day = moment(found.path.rpartition("/")[2].removesuffix(".jsonl"))
         return Candidate(found.path, kind, found.size, day + DAY_S if day is not None else found.modified)
-    said, _ = front_matter(found.text)
-    ends = page_moment(one(said, "expires"))
-    instead = many(said, "supersedes")
+    meta: Mapping[str, Any] = note.parse(found.text).meta
+    instead, globs = str(meta.get("supersedes", "")), tuple(meta.get("paths", ()))
     by_person = bool(instead) and store.versions.by_person(found.path)
-    return Candidate(found.path, kind, found.size, found.modified, one(said, "id"), instead, ends, many(said, "paths"), by_person)
+    return Candidate(found.path, kind, found.size, found.modified, str(meta.get("id", "")), instead, meta.get("expires"), globs, by_person)
 
 
 # Search ops

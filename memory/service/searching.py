@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from memory import files, reads, search
+from memory import files, note, reads, search
 from memory.files import Layout, notes_of
-from memory.note import front_matter, pages
+from memory.note import pages
 from memory.reads import Prefix, ReadBook
 from memory.search import Brief, Hit, Index, Known
 from memory.store import Store
@@ -174,7 +174,7 @@ class SearchDesk:
 def _known(layout: Layout, hit: Hit) -> Known:
     """What a hit stands for: the note as it lies there now, or the record that was found."""
     found = files.one(layout, hit.path) if hit.line == 0 else None
-    text = front_matter(found.text)[1] if found is not None else hit.excerpt
+    text = note.parse(found.text).body if found is not None else hit.excerpt
     return Known(
         hit.path,
         f"{hit.title}\n{text}" if hit.title and not text.lstrip("# \n").startswith(hit.title) else text,

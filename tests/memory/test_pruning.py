@@ -33,19 +33,20 @@ def test_what_is_over() -> None:
 
 
 def test_what_another_note_takes_the_place_of() -> None:
-    found = pruned(note("one", id="a"), note("two", id="b", supersedes=("a",)), note("three", supersedes=("semantic/two.md",)))
+    found = pruned(note("one", id="a"), note("two", id="b", supersedes="a"), note("three", supersedes="semantic/two.md"))
     assert found == {"one": "superseded by semantic/two.md", "two": "superseded by semantic/three.md"}
-    assert pruned(note("one", id="a", supersedes=("b",)), note("two", id="b", supersedes=("a",))) == {}, "nobody knows which is right"
-    assert pruned(note("one", id="a", supersedes=("a", "semantic/one.md", "nobody"))) == {}
+    assert pruned(note("one", id="a", supersedes="b"), note("two", id="b", supersedes="a")) == {}, "nobody knows which is right"
+    for name in ("a", "semantic/one.md", "nobody"):
+        assert pruned(note("one", id="a", supersedes=name)) == {}
 
 
 def test_a_fact_of_an_agent_takes_the_place_of_no_procedure() -> None:
     keep = note("keep", Kind.PROCEDURAL, id="k")
     for said in ("k", "procedural/keep.md"):
-        assert pruned(keep, note("fact", supersedes=(said,))) == {}
-        assert pruned(keep, note("fact", supersedes=(said,), by_person=True)) == {"keep": "superseded by semantic/fact.md"}
-        assert pruned(keep, note("how", Kind.PROCEDURAL, supersedes=(said,))) == {"keep": "superseded by procedural/how.md"}
-    assert pruned(note("keep"), note("fact", supersedes=("semantic/keep.md",)), approval=frozenset(Kind)) == {
+        assert pruned(keep, note("fact", supersedes=said)) == {}
+        assert pruned(keep, note("fact", supersedes=said, by_person=True)) == {"keep": "superseded by semantic/fact.md"}
+        assert pruned(keep, note("how", Kind.PROCEDURAL, supersedes=said)) == {"keep": "superseded by procedural/how.md"}
+    assert pruned(note("keep"), note("fact", supersedes="semantic/keep.md"), approval=frozenset(Kind)) == {
         "keep": "superseded by semantic/fact.md"
     }
 

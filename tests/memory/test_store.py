@@ -50,13 +50,6 @@ def test_a_text_that_comes_too_late_is_kept_beside(store: Store) -> None:
     assert store.put("core.md", "x", PERSON, if_version="f" * 16).conflict == "core.conflict-person.md"
 
 
-def test_a_list_of_notes_is_made_without_yaml(store: Store, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store.put("semantic/a.md", "---\ntags:\n  - 'it''s'\nexpires: '2026-12-01'\n---\n# How\n", PERSON)
-    monkeypatch.setattr(note, "_composed", lambda _: pytest.fail("it is read as YAML"))
-    (entry,) = store.entries()
-    assert entry.title == "How" and entry.meta["expires"] == 1796083200.0 and "broken" not in entry.meta
-
-
 def test_what_was_found_on_disk_is_a_version_too(store: Store, root: Path) -> None:
     store.put("semantic/a.md", "one", PERSON)
     (root / "memory/semantic/a.md").write_text("edited by hand")

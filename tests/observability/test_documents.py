@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import yaml
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
-from ruamel.yaml import YAML
 
 from supervisor.features.metrics import catalog
 from supervisor.features.metrics.catalog import MetricType
@@ -36,7 +36,7 @@ def panels(board: Any) -> Iterator[Any]:
 
 def expressions() -> list[str]:
     """Of the board and of the rules."""
-    board, rules = json.loads((OBSERVABILITY / "board.json").read_text()), YAML(typ="safe").load(RULES)
+    board, rules = json.loads((OBSERVABILITY / "board.json").read_text()), yaml.safe_load(RULES.read_text())
     return [
         *(target["expr"] for panel in panels(board) for target in panel["targets"]),
         *(rule["expr"] for group in rules["groups"] for rule in group["rules"]),
@@ -94,15 +94,14 @@ def test_the_board_is_one_that_grafana_takes() -> None:
 
 
 def test_every_alert_is_tested_where_it_fires_and_where_it_does_not() -> None:
-    yaml = YAML(typ="safe")
-    alerts = {rule["alert"] for group in yaml.load(RULES)["groups"] for rule in group["rules"]}
-    cases = [case for test in yaml.load(TESTS)["tests"] for case in test["alert_rule_test"]]
+    alerts = {rule["alert"] for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]}
+    cases = [case for test in yaml.safe_load(TESTS.read_text())["tests"] for case in test["alert_rule_test"]]
     assert {case["alertname"] for case in cases if case["exp_alerts"]} == alerts
     assert {case["alertname"] for case in cases if not case["exp_alerts"]} == alerts
 
 
 def test_every_alert_says_what_to_do() -> None:
-    for group in YAML(typ="safe").load(RULES)["groups"]:
+    for group in yaml.safe_load(RULES.read_text())["groups"]:
         for rule in group["rules"]:
             assert set(rule["annotations"]) == {"summary", "do"} and rule["labels"]["severity"] in ("info", "warning", "critical")
 

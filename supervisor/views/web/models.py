@@ -427,7 +427,7 @@ def _book(there: Layout) -> Iterator[Versions | None]:
 def _note(row: sqlite3.Row) -> Shape:
     path = str(row["path"])
     kind = kind_of(path.removeprefix(QUARANTINE))
-    meta = note.listed(bytes(row["data"]).decode("utf-8", "replace")) if row["data"] is not None and path.endswith(".md") else {}
+    meta = note.parse(bytes(row["data"]).decode("utf-8", "replace")).meta if row["data"] is not None and path.endswith(".md") else {}
     return {
         "path": path, "kind": str(kind) if kind else "", "size": row["size"], "version": row["version"],
         "title": str(meta.get("title") or ""),

@@ -7,6 +7,7 @@ import contextlib
 import functools
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -119,6 +120,7 @@ async def mail_desk(root: Path, *, recovered: bool = True) -> AsyncIterator[Kit]
         for folder in (layout.root, layout.mail):
             files.private_dir(folder)
         said: list[str] = []
+        thread = ThreadPoolExecutor(1, "memory")
         loop: Any = SimpleNamespace(
             ledger=ledger,
             clock=clock,
@@ -130,13 +132,14 @@ async def mail_desk(root: Path, *, recovered: bool = True) -> AsyncIterator[Kit]
         waits = WaitDesk(ledger.waits, loop.crew, clock, lambda one: said.append(str(one)))
 
         async def on_thread(work: Callable[[], T]) -> T:
-            return await asyncio.to_thread(work)
+            return await asyncio.get_running_loop().run_in_executor(thread, work)
 
         desk = MailDesk(loop, waits, on_thread, lambda _: layout)
         if recovered:
             await desk.recover()
         yield Kit(desk, ledger, clock, loop, layout, said)
         waits.close()
+        thread.shutdown()
 
 
 def in_a_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:

@@ -138,6 +138,7 @@ def _dies(root: Path, step: str) -> None:
                 await kit.ask(AGENT, "read")
             else:
                 await kit.send(A, "agent", "two", key="two")
+                await kit.boxes(AGENT)
 
     asyncio.run(work())
 
