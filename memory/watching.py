@@ -3,24 +3,20 @@
 One observer for all directories. Its threads only put paths into `Hints`; whoever takes them reads the files. An event that says no more
 than that somebody opened a file, or closed one that was not written, is filtered out in the kernel.
 
-The kernel's queue holds 16,384 events and then drops them. watchdog (7.1) rebuilds its watches after that and tells its handlers nothing,
-so its reader of the queue is overridden here: `Hints.lost` says that everything has to be looked at. The same reader learns that there are
-no more watches for a directory further down, which watchdog passes over in silence. An error ends a thread of watchdog without a word, and
-with it all events of one directory or of all: `Hints.ended` says so, and who takes that begins anew.
+The kernel's queue holds 16,384 events and then drops them. watchdog rebuilds its watches after that and logs a warning, and so it does for
+other trouble: any warning of its is the hint `lost`, that everything has to be looked at. What it passes over in silence, such as a
+directory further down for which no watch is left, is found by the re-scan.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import logging
 import os
-import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from watchdog.events import (
     DirCreatedEvent,
@@ -34,6 +30,7 @@ from watchdog.events import (
     FileSystemEvent,
     FileSystemEventHandler,
 )
+from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver, ObservedWatch
 
 KINDS: list[type[FileSystemEvent]] = [
@@ -42,7 +39,8 @@ KINDS: list[type[FileSystemEvent]] = [
 HINTS_MAX = 2_000
 """Paths of one directory that wait to be looked at; with more a walk through all of it costs less."""
 _EXHAUSTED = (errno.ENOSPC, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-logging.getLogger("watchdog").addHandler(logging.NullHandler())  # what it would say on our terminal, `Hints` says
+_LOGGER = logging.getLogger("watchdog")
+_LOGGER.addHandler(logging.NullHandler())  # what it would say on our terminal, `Hints` says
 
 
 @dataclass(slots=True)
@@ -57,10 +55,6 @@ class Taken:
     """Directories that were removed, and are watched no more, even where another is there by now."""
     lost: bool = False
     """In every one of them: the kernel dropped events."""
-    exhausted: bool = False
-    """Somewhere below is a directory that could not be watched: the limits of this machine are reached."""
-    ended: str = ""
-    """Why events come no more, of some directory or of all."""
 
 
 class Hints:
@@ -97,21 +91,9 @@ class Hints:
         self._say()
 
     def lost(self) -> None:
-        """Events were dropped."""
+        """Events may have been dropped."""
         with self._lock:
             self._taken.lost = True
-        self._say()
-
-    def exhausted(self) -> None:
-        """A directory could not be watched."""
-        with self._lock:
-            self._taken.exhausted = True
-        self._say()
-
-    def ended(self, why: str) -> None:
-        """No more events come."""
-        with self._lock:
-            self._taken.ended = why
         self._say()
 
     def take(self) -> Taken:
@@ -153,12 +135,24 @@ class _Handler(FileSystemEventHandler):
                 self._hints.path(self._root, below)
 
 
+class _Warnings(logging.Handler):
+    """Takes what watchdog warns of."""
+
+    def __init__(self, hints: Hints) -> None:
+        super().__init__(logging.WARNING)
+        self._hints = hints
+
+    def emit(self, record: logging.LogRecord) -> None:  # noqa: ARG002 - whatever it says
+        self._hints.lost()
+
+
 class Watching:
     """The observer. Its methods belong to one thread. `close` ends its threads."""
 
     def __init__(self, hints: Hints, *, recursive: bool = True) -> None:
         """Not `recursive`: what lies in directories further down does not count."""
         self._hints, self._recursive = hints, recursive
+        self._warnings = _Warnings(hints)
         self._observer: BaseObserver | None = None
         self._watches: dict[Path, ObservedWatch] = {}
 
@@ -175,6 +169,13 @@ class Watching:
             return f"it cannot be watched: {error.strerror or error}"
         return ""
 
+    def follows(self, root: Path) -> bool:
+        """Whether events of a directory come: it is watched, and no thread of the observer has ended with an error."""
+        watch = self._watches.get(root)
+        if watch is None or self._observer is None or not self._observer.is_alive():
+            return False
+        return any(emitter.watch == watch and emitter.is_alive() for emitter in self._observer.emitters)
+
     def drop(self, root: Path) -> None:
         """Watch it no more."""
         if self._observer is not None and (watch := self._watches.pop(root, None)) is not None:
@@ -183,80 +184,18 @@ class Watching:
     def close(self) -> None:
         """End all of it. What is followed afterwards has new threads."""
         if self._observer is not None:
+            _LOGGER.removeHandler(self._warnings)
             self._observer.stop()
             self._observer.join()
         self._observer = None
         self._watches.clear()
 
     def _running(self) -> BaseObserver:
+        if self._observer is not None and not self._observer.is_alive():
+            self.close()
         if self._observer is None:
-            observer = _observer(self._hints)
+            observer = Observer()
             observer.start()
             self._observer = observer
+            _LOGGER.addHandler(self._warnings)
         return self._observer
-
-
-@contextlib.contextmanager
-def _noticed(hints: Hints) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:  # noqa: BLE001 - whatever it is, the thread ends here, and nobody else would hear of it
-        hints.ended(f"watching ended: {type(error).__name__}: {error}")
-
-
-def _observer(hints: Hints) -> BaseObserver:
-    """Raises OSError."""
-    if sys.platform != "linux":
-        raise OSError(errno.ENOSYS, "events of files are read on Linux only")
-    from watchdog.observers.inotify import InotifyEmitter
-    from watchdog.observers.inotify_c import CallbackId, InotifyEvent, InotifyFD, Mask, WatchCallback, WatchDescriptor
-
-    class Reader(InotifyFD):
-        """Of the kernel's queue."""
-
-        def run(self) -> None:
-            with _noticed(hints):
-                super().run()
-
-        def handle_event(self, event: InotifyEvent) -> None:
-            super().handle_event(event)
-            if event.is_queue_overflow:
-                hints.lost()
-
-        def _add_callback(self, path: bytes, mask: Mask, callback: WatchCallback, id_: CallbackId) -> WatchDescriptor:
-            # A directory that is made while the one above is being walked through is found by the walk and by its event: watchdog adds it
-            # twice, and warns of that. Where warnings are errors the warning ends this thread.
-            try:
-                watch = self._get_or_create_watch(path, mask)
-            except OSError as error:
-                if error.errno in _EXHAUSTED:
-                    hints.exhausted()
-                raise
-            watch.callbacks[id_] = callback
-            return watch.wd
-
-    class Emitter(InotifyEmitter):
-        """Of one directory."""
-
-        def run(self) -> None:
-            with _noticed(hints):
-                super().run()
-
-    class Observer(BaseObserver):
-        """As watchdog's own for Linux, with our reader."""
-
-        def __init__(self) -> None:
-            self._reader = Reader()
-            self._reader.start()
-            super().__init__(Emitter, inotify_fd=self._reader)
-
-        def run(self) -> None:
-            with _noticed(hints):
-                super().run()
-
-        def on_thread_stop(self) -> Any:
-            super().on_thread_stop()
-            self._reader.stop()
-            self._reader.join()
-
-    return Observer()

@@ -295,7 +295,7 @@ class MemoryWatch:
             await asyncio.get_running_loop().run_in_executor(None, self._watching.close)
 
     async def _step(self) -> None:
-        await self._take()
+        self._take()
         if self._clock.monotonic() >= self._roots_at:
             self._roots_at = self._clock.monotonic() + self._pace.roots
             for root in list(self._roots.values()):
@@ -320,27 +320,18 @@ class MemoryWatch:
 
     # Hints -----------------------------------------------------------------------------------------------------------------------------
 
-    async def _take(self) -> None:
-        taken = self._hints.take()
-        if taken.ended:
-            await asyncio.get_running_loop().run_in_executor(None, self._watching.close)
-        now = self._clock.monotonic()
+    def _take(self) -> None:
+        taken, now = self._hints.take(), self._clock.monotonic()
         if taken.lost:
             self.overflows += 1
             self._alert("the kernel dropped events of files (fs.inotify.max_queued_events): all files of the memories are looked at")
         for path, root in self._roots.items():
             if path in taken.gone:
                 root.identity, self._roots_at = None, 0.0  # a new one can have the same inode
-            if taken.ended:
-                root.retry_at = now + self._pace.rescan
-                self._poll(root, taken.ended)
             if taken.lost or path in taken.all_of:
                 self._hurry(root)
             else:
                 self._debounce.add(((path, below) for below in taken.paths.get(path, ())), now)
-            if taken.exhausted and not root.polls:
-                root.retry_at = now + self._pace.rescan
-                self._poll(root, "some of its directories cannot be watched: fs.inotify.max_user_watches is reached")
 
     def _hurry(self, root: Root) -> None:
         """Walk soon, and again as long as that is needed, by a bounded share of a core."""
@@ -399,9 +390,9 @@ class MemoryWatch:
     def _look_at_root(self, root: Root) -> None:
         """Watch a directory that is there and is not yet, or no longer, the one that is watched."""
         found, now = _directory(root.path), self._clock.monotonic()
-        if found == root.identity and now < root.retry_at:
+        if found == root.identity and now < root.retry_at and (found is None or root.polls or self._watching.follows(root.path)):
             return
-        if found != root.identity:
+        if found != root.identity or not root.polls:
             root.identity, root.scan_at, root.again = found, 0.0, root.walk is not None
         root.retry_at = math.inf
         if found is None:
