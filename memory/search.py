@@ -16,6 +16,7 @@ from memory.listing import GlobIndex
 from memory.note import TITLE_MAX, Page, cleaned, parts_of_names, quoted, record
 from nightcrew.plugins.semantic import Vectors
 from supervisor.kernel.path_globs import CORE_MAX, Kind
+from supervisor.kernel.prompt import TASK
 
 # Search
 # ------
@@ -266,7 +267,6 @@ POINTER = """\
 "$NIGHTCREW_AGENT" mem search WORDS; to read one: "$NIGHTCREW_AGENT" mem show PATH."""
 CORE = "What the people of this repository want every agent to know (core.md):"
 NOTES = "Notes that may help with your task:"
-TASK = "Your task:"
 NOTE_SHARE = 1200
 """Bytes of one note that are given; its path says where the rest is."""
 RELEVANT = 0.25
@@ -307,9 +307,10 @@ class Brief:
         """Names the prefix: 16 hex digits; empty for none."""
         return hashlib.sha256(self.prefix.encode()).hexdigest()[:16] if self.prefix else ""
 
-    def before(self, prompt: str) -> str:
-        """The whole prompt."""
-        return "\n\n".join(filter(None, (self.prefix, self.rest, f"{TASK}\n\n{prompt}"))) if self.prefix else prompt
+    @property
+    def text(self) -> str:
+        """All of it, as it stands before the prompt."""
+        return "\n\n".join(filter(None, (self.prefix, self.rest)))
 
 
 def brief(core: str, known: Sequence[Known], bytes_max: int) -> Brief:

@@ -28,6 +28,7 @@ from supervisor.host.failpoint import failpoint
 from supervisor.kernel.conversations import Delivery, DeliveryState
 from supervisor.kernel.errors import NightcrewError, Refused, UsageError, one_line
 from supervisor.kernel.format import rfc3339
+from supervisor.kernel.prompt import handed_over
 from supervisor.kernel.states import FINAL
 from supervisor.server.wakeups import was_set
 
@@ -525,8 +526,7 @@ def described(letter: Letter, args: Mapping[str, Any], branch: str, commit: str)
 def prompt(letter: Letter, prompt_text: str) -> str:
     """What the next agent is told: the handoff as quoted data, then what it is to do."""
     mail = letter.mail
-    head = f"[nightcrew mail {mail.id}] handoff from {mail.sender}: {mail.subject}"
-    return "\n".join([head, quoted(letter.body, f"{mail.sender}, message {mail.id}"), "", prompt_text])
+    return handed_over(mail.id, mail.sender, mail.subject, quoted(letter.body, f"{mail.sender}, message {mail.id}"), prompt_text)
 
 
 def to(letter: Letter, task: str, *, in_prompt: bool) -> Letter:

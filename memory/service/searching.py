@@ -82,10 +82,10 @@ class SearchDesk:
         await self._desk.on_thread(lambda: self._count(project, known, reader, now))
 
     async def before(self, task: str, epoch: int, launch: LaunchRow) -> str:
-        """The prompt of an attempt that begins, with what it is told of the memory before. Never an error: an agent can work without."""
+        """What an attempt that begins is told of the memory before its prompt. Never an error: an agent can work without."""
         prompt = launch.spec.prompt
         if not prompt or not self.terms.brief:
-            return prompt or ""
+            return ""
         try:
             found = await self.brief(launch.project, task, f"{launch.spec.title}\n{prompt}", launch.spec.paths)
             if found.core or found.paths:
@@ -93,8 +93,8 @@ class SearchDesk:
                 await self._desk.on_thread(functools.partial(self._given, launch.project, (task, epoch), found, now))
         except (NightcrewError, OSError) as error:
             self._loop.alert(f"{task}: told nothing of the memory: {error}")
-            return prompt
-        return found.before(prompt)
+            return ""
+        return found.text
 
     async def brief(self, project: str, task: str, prompt: str, paths: Sequence[str] = ()) -> Brief:
         """What an agent with this prompt is told. A memory with nothing in it costs one look."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from agents.kinds import of_task, to_run
 from supervisor.client import submit
 from supervisor.features.snapshots import forks
+from supervisor.kernel import prompt
 from supervisor.kernel.conversations import How
 from supervisor.kernel.errors import NotFound, Refused
 from supervisor.kernel.spec import RunSpec, Submission
@@ -49,7 +50,7 @@ def submission(db: sqlite3.Connection, view: TaskView, text: str, key: str, envi
     task = replace(
         launch.spec.alone, name=f"{view.name}-more"[:64], title=f"more on {view.title}"[:TITLE_MAX], after=(), after_any=(),
         after_on="done", after_memory=(), together="", environment="",
-        prompt=text if continues else _from_the_beginning(launch.spec.prompt or "", text),
+        prompt=text if continues else prompt.follow_up(launch.spec.prompt or "", text),
         continue_from=view.id if continues else "", continue_how=How.FORK,
     )  # fmt: skip
     base = forks.tip(place.repository, view)
@@ -64,10 +65,6 @@ def reviewed(made: Submission, task: str, comments: Sequence[int]) -> Submission
 def answering(made: Submission, pull: int, remarks: Sequence[str]) -> Submission:
     """The same run, which goes on with a pull request: with it these remarks are given, in one commit."""
     return replace(made, pull=pull, remarks=tuple(remarks))
-
-
-def _from_the_beginning(prompt: str, text: str) -> str:
-    return f"{prompt}\n\n[nightcrew] An agent has done that, and its work is in this worktree. What follows is about that work.\n\n{text}"
 
 
 def same_place(env: Mapping[str, str]) -> dict[str, str]:

@@ -56,16 +56,6 @@ class Origin:
         return cls(How(shape["how"]), *(shape[name] for name in ("session", "task", "epoch", "start")))
 
 
-@dataclass(frozen=True, slots=True)
-class Where:
-    """Where an agent finds itself."""
-
-    directory: str
-    branch: str
-    moved: bool
-    """Before it was at another path."""
-
-
 def is_session(text: str) -> bool:
     """Whether an agent may call its conversation so. The id becomes an argument of its command line and a part of a path: it names no
     option and leads nowhere."""
@@ -75,22 +65,6 @@ def is_session(text: str) -> bool:
 def is_limited(reason: str) -> bool:
     """Whether an agent gave up, as it says itself, because a limit of the provider was spent."""
     return bool(_LIMITED.search(reason))
-
-
-def told(origin: Origin, where: Where, prompt: str | None, *, own: bool, missed: str = "", stopped: str = "") -> str:
-    """The first message of an agent that continues a conversation. `own`: it is the same task's, which was interrupted, or which `missed`
-    its gate, as that text says, or was `stopped` by us, as that one says."""
-    said = [
-        f"You are now in {where.directory}, on the branch {where.branch}.",
-        "Every file is as it was left, but those that git ignores are gone, and so is every process that was started.",
-        *(["Paths of the worktree that you saw before are not yours any more: change nothing there."] if where.moved else []),
-    ]
-    if own and missed:
-        return "\n\n".join([missed, " ".join(said)])
-    if own:
-        return " ".join([f"[nightcrew] {stopped or 'You were interrupted.'}", *said, "Go on with your task where you stopped."])
-    begun = "goes on from" if origin.how is How.RESUME else "is a copy of that of"
-    return " ".join([f"[nightcrew] This conversation {begun} the task {origin.task}.", *said]) + f"\n\n{prompt or ''}"
 
 
 # Deliveries

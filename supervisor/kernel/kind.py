@@ -153,8 +153,6 @@ TASK_KEYS = ("model", "steps_max", "allow", "on_loss", "continue_from", "same_pa
 CONTINUING = {"on_loss": How.RESUME, "continue_from": How.FORK}
 SETTINGS = "settings"
 """Name of {settings_dir} in the directory {out}."""
-ARGUMENT_MAX = 120_000
-"""Bytes of a prompt that is given as an argument. Linux takes at most 131,072 in one word, its NUL included."""
 _VERSION = re.compile(r"\d+(?:\.\d+)+")
 _PLACEHOLDER = re.compile(r"\{(" + "|".join(PLACEHOLDERS) + r")\}")
 
@@ -367,9 +365,11 @@ def command(kind: Kind, task: TaskSpec, place: Place) -> Command:
 
 
 def _values(kind: Kind, task: TaskSpec, place: Place) -> dict[str, str]:
+    from supervisor.kernel.prompt import as_argument  # only here: short commands need none
+
     allow = task.allow if task.allow is not None else kind.allow if place.sandboxed else ()
     values = {
-        "prompt": _as_argument(task.prompt or "", place.prompt_file),
+        "prompt": as_argument(task.prompt or "", place.prompt_file),
         "prompt_file": place.prompt_file if task.prompt else "",
         "model": task.model,
         "steps_max": str(task.steps_max or ""),
@@ -394,12 +394,6 @@ def _values(kind: Kind, task: TaskSpec, place: Place) -> dict[str, str]:
     }
     settings = "".join(fill((kind.settings.strip(),), values))
     return {**values, "settings": settings, "settings_dir": f"{place.out}/{SETTINGS}" if settings and kind.settings_file else ""}
-
-
-def _as_argument(prompt: str, file: str) -> str:
-    """The prompt, or where it is when it is too long for an argument."""
-    too_long = len(prompt.encode("utf-8", "surrogateescape")) > ARGUMENT_MAX
-    return f"Read the file {file} and do what it says." if too_long else prompt
 
 
 def _expanded(kind: Kind, template: tuple[str, ...], place: Place, values: Mapping[str, str]) -> tuple[str, ...]:

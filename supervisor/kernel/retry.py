@@ -84,19 +84,6 @@ class Missed:
         return None if not gate or gate["passed"] else cls(gate["why"], gate["said"], result.get("tip") or "")
 
 
-def told(missed: Missed, command: str, *, here: bool) -> str:
-    """What the next attempt's prompt says of it. `here`: the work that did not pass is in its worktree."""
-    where = "that work is in this worktree" if here else "this worktree has none of that work"
-    return "\n\n".join(
-        [
-            f"[nightcrew] The work of the attempt before this one did not pass its gate ({missed.why}); {where}. The gate is:",
-            command,
-            *(["The end of what it printed:", missed.said] if missed.said else ["It printed nothing."]),
-            "It runs again once you are done: see that the work passes it.",
-        ]
-    )
-
-
 # Recovery
 # --------
 # What an attempt's traces say: pure, and the same at a restart as in every tick.

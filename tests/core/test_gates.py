@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from supervisor.kernel import retry
-from supervisor.kernel.conversations import How, Origin, Where, told
 from supervisor.kernel.records import GateExit, parse_exit
 from supervisor.kernel.retry import SAID_MAX, Missed
 from supervisor.kernel.states import End
@@ -53,18 +52,6 @@ def test_only_a_gate_that_was_missed_is_told() -> None:
     assert Missed.of({"gate": shape, "tip": "c0ffee"}) == Missed("exit code 1", "3 tests fail", "c0ffee")
     assert Missed.of({"gate": retry.shape(GOOD, b"")}) is None is Missed.of({"gate": None})
     assert Missed.of({}) is None, "of an older version"
-
-
-def test_the_next_attempt_is_told_what_it_missed_and_where_the_work_is() -> None:
-    missed = Missed("exit code 1", "3 tests fail", "c0ffee")
-    text = retry.told(missed, "make test", here=True)
-    assert "(exit code 1); that work is in this worktree" in text and "\n\nmake test\n\n" in text and "3 tests fail" in text
-    assert "has none of that work" in retry.told(missed, "make test", here=False)
-    assert "It printed nothing." in retry.told(Missed("exit code 1", "", ""), "make test", here=False)
-    origin = Origin(How.RESUME, "s", "run/a", 1, "c0ffee")
-    again = told(origin, Where("/w", "b", moved=True), "the first prompt", own=True, missed=text)
-    assert again.startswith(text) and "You are now in /w" in again
-    assert "interrupted" not in again and "the first prompt" not in again, "it has read that"
 
 
 @pytest.mark.parametrize("gate", ["1", "[]", '{"code": 1}', '{"code": 0, "signal": null, "why": "exit", "detail": "", "duration_s": -1}'])

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from agents.kinds import kinds
 from supervisor.kernel import kind
 from supervisor.kernel.conversations import How, Origin
-from supervisor.kernel.kind import ARGUMENT_MAX, Kind, Place, version
+from supervisor.kernel.kind import Kind, Place, version
+from supervisor.kernel.prompt import ARGUMENT_MAX
 from supervisor.kernel.spec import TaskSpec
 
 PLACE = Place("/run/prompt.md", "/run/inbox", "/run/out", "4be0643f-1d98-573b-97cd-ca98a65347dd", sandboxed=True, variables={})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from memory.search import POINTER, Brief, Known, brief, cut, paths_in
+from supervisor.kernel.prompt import TASK
 
 ONE = Known("semantic/a.md", "Ports are random.", "1/x", 1_700_000_000.0)
 
@@ -12,15 +13,15 @@ ONE = Known("semantic/a.md", "Ports are random.", "1/x", 1_700_000_000.0)
 def test_where_no_note_matches_one_line_says_that_there_are_some() -> None:
     pointer = brief("", [], 8192)
     assert pointer == brief(" \n", [Known("semantic/a.md", "x", "", 0.0, score=0.01)], 8192), "nor does what hardly fits"
-    assert pointer.before("Do it.") == f"{POINTER}\n\nYour task:\n\nDo it." and "\n" not in POINTER
+    assert pointer.text == POINTER and "\n" not in POINTER
     assert len(POINTER) < 250 and "mem search" in POINTER and "mem show" in POINTER
-    assert brief("", [], 100) == Brief() and brief("", [], 100).before("Do it.") == "Do it."
+    assert brief("", [], 100) == Brief() and brief("", [], 100).text == ""
 
 
 def test_the_beginning_is_the_same_for_every_task() -> None:
     one, other = brief("Core.", [ONE], 8192), brief("Core.", [Known("semantic/b.md", "Other.", "", 0.0)] * 3, 8192)
     assert one.prefix == other.prefix == brief("Core.", [], 8192).prefix and one.digest == other.digest
-    assert one.before("x").startswith(one.prefix) and one.prefix != brief("Changed.", [], 8192).prefix
+    assert one.text.startswith(one.prefix) and one.prefix != brief("Changed.", [], 8192).prefix
     assert brief("", [ONE], 8192).prefix == brief("", [ONE, ONE], 8192).prefix
 
 
@@ -37,7 +38,7 @@ def test_what_others_wrote_is_data_with_its_source() -> None:
 def test_it_keeps_its_budget(budget: int) -> None:
     known = [Known(f"semantic/{number}.md", "ü" * 900, "1/x", 1.0) for number in range(20)]
     said = brief("c" * 9000, known, budget)
-    assert len(said.before("").encode()) <= budget
+    assert len(f"{said.text}\n\n{TASK}\n\n".encode()) <= budget
     assert len(said.paths) == said.rest.count("[begin of") and (budget < 8192 or said.paths)
 
 

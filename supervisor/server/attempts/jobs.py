@@ -136,7 +136,7 @@ class Jobs:
         self._tell = tell
         self.say = say
         self.told_before: Callable[[str, int, LaunchRow], Awaitable[str]] | None = None
-        """The prompt of an agent that begins anew, with what it is told before; None: the prompt alone."""
+        """What an agent that begins anew is told before its prompt; None: nothing."""
         self._hooked = hooked
         self.doubtful = False
         """tmux failed to open a session, or to answer: nothing more should start before a look succeeded."""
@@ -177,7 +177,7 @@ class Jobs:
             source = await self._prepared_or_again(task, epoch, row)
             known: dict[str, str | int | None] = {**facts(source.made), "port": source.port}
             needs = queries.needs(self._ledger.db, task) if row.after else []
-            row = await self._told(task, epoch, row, source)
+            source = replace(source, brief=await self._brief(task, epoch, row, source))
             try:
                 ordered = await self.within(self.launchers, self._launching.order, task, epoch, row, source, needs)
                 known["tier"] = ordered.tier
@@ -223,12 +223,12 @@ class Jobs:
         told: LaunchRow = await self.within(self.launchers, self._launching.judging, row, best_of_service.judged(self._ledger, row))
         return told
 
-    async def _told(self, task: str, epoch: int, row: LaunchRow, source: Source) -> LaunchRow:
-        """With the prompt that its agent gets. One that goes on with a conversation was told already."""
+    async def _brief(self, task: str, epoch: int, row: LaunchRow, source: Source) -> str:
+        """What its agent is told before its prompt. One that goes on with a conversation was told already."""
         told = row.spec.judge_round or source.origin is not None or not row.spec.prompt
         if self.told_before is None or told or not to_run(row.spec.kind).is_agent:
-            return row
-        return replace(row, spec=replace(row.spec, prompt=await self.told_before(task, epoch, row)))
+            return ""
+        return await self.told_before(task, epoch, row)
 
     async def _prepared_or_again(self, task: str, epoch: int, row: LaunchRow) -> Source:
         try:

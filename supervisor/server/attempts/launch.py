@@ -22,8 +22,9 @@ from supervisor.features.snapshots.service import SnapshotDesk
 from supervisor.host import files
 from supervisor.host.failpoint import failpoint
 from supervisor.host.paths import Home
-from supervisor.kernel import kind, limits, names, records, retry
-from supervisor.kernel.conversations import Origin, Where, told
+from supervisor.kernel import kind, limits, names, records
+from supervisor.kernel import prompt as prompts
+from supervisor.kernel.conversations import Origin
 from supervisor.kernel.kind import CLIENT_VARIABLE, HOOK_VARIABLE
 from supervisor.kernel.records import LaunchSpec
 from supervisor.kernel.retry import Missed
@@ -246,6 +247,8 @@ class Source:
     """The commit that it starts at; empty: the run's base."""
     memory: str = ""
     """What the attempt before held of its memory, when it was stopped for that and this one goes on."""
+    brief: str = ""
+    """What its agent is told of the memory before its prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +300,7 @@ class Launching:
         ToolFailed when the agent could not reach the gateway, HostError."""
         key, directory = (task, epoch), self._home.attempt(task, epoch)
         cwd = self._cwd(launch, source.made)
-        launch = _continued(task, launch, source, cwd)
+        launch = _composed(task, launch, source, cwd)
         inputs = write_inputs(self._home, key, launch, needs) | names.variables(source.port)
         if to_run(launch.spec.kind).has_hooks:
             inputs[HOOK_VARIABLE] = str(hook_client.program(files.private_dir(self._home.bin)))
@@ -364,18 +367,22 @@ class Launching:
         begin(self._home, (task, epoch))
 
 
-def _continued(task: str, launch: LaunchRow, source: Source, cwd: Path) -> LaunchRow:
-    """With what its agent is told first. A person who sits at it sees where it stood, and says themselves how it goes on."""
-    origin, spec, gate = source.origin, launch.spec, source.missed
-    missed = retry.told(gate, spec.gate_words, here=source.start == gate.tip) if gate is not None else ""
-    stopped = f"You were stopped for your memory: {source.memory}. Do it with less." if source.memory else ""
-    prompt = "\n\n".join(filter(None, (spec.prompt, missed, f"[nightcrew] {stopped}" if stopped else "")))
-    if origin is None:
-        return replace(launch, spec=replace(spec, prompt=prompt)) if missed or (stopped and spec.prompt) else launch
-    own = origin.task == task
-    where = Where(str(cwd), source.made.branch, moved=cwd == source.made.path)
-    said = None if own and spec.interactive and not missed else told(origin, where, prompt, own=own, missed=missed, stopped=stopped)
-    return replace(launch, spec=replace(spec, prompt=said))
+def _composed(task: str, launch: LaunchRow, source: Source, cwd: Path) -> LaunchRow:
+    """With what its agent is told first."""
+    origin, spec, missed = source.origin, launch.spec, source.missed
+    parts = prompts.Parts(
+        spec.prompt,
+        source.brief,
+        missed,
+        spec.gate_words if missed is not None else "",
+        has_work=missed is not None and source.start == missed.tip,
+        memory=source.memory,
+        origin=origin,
+        is_own=origin is not None and origin.task == task,
+        where=prompts.Where(str(cwd), source.made.branch, moved=cwd == source.made.path),
+        is_attended=spec.interactive,
+    )
+    return replace(launch, spec=replace(spec, prompt=prompts.compose_prompt(parts)))
 
 
 # Port blocks
