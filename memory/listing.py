@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from memory import files, note
+from memory.files import Layout
 from memory.note import cleaned
 from memory.versions import Identity
 from supervisor.host.untrusted_fs import Folder
 from supervisor.kernel.errors import HostError, NotFound, Refused
 from supervisor.kernel.format import size
-from supervisor.kernel.path_globs import CORE_MAX, Kind, covers, normalised, overlap
+from supervisor.kernel.path_globs import CORE_MAX, DAY_MAX, NOTE_MAX, Kind, covers, normalised, overlap
 from supervisor.kernel.spec import MemoryTerms
 
 # About files
@@ -377,3 +378,51 @@ class Listing:
         meta = {} if kind is Kind.EPISODIC else note.parse(read.data.decode("utf-8", "replace")).meta
         title = str(meta.get("title", "")) or path
         return read.identity, Entry(path, kind, len(read.data), seen.st_mtime, read.version, title, meta)
+
+
+# Reading
+# -------
+# All notes of a project with their texts, for a search and for pruning.
+
+
+READING_DAY_MAX = 8 * 2**20
+"""Bytes of a day's records that are searched: the last ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A file of a memory."""
+
+    path: str
+    text: str
+    modified: float
+    size: int
+
+
+def everything(layout: Layout) -> Iterator[Found]:
+    """Every note, in no order that matters. What is no plain file, too large or not to be read is passed over."""
+    for below in folders(layout.root, "memory", []):
+        with contextlib.suppress(FileNotFoundError, Refused, HostError), files.directory(layout.root, f"memory/{below}x") as (here, _):
+            for name in here.names()[:FILES_MAX]:
+                if files.kind_of(f"{below}{name}") is not None and (found := _read(here, name, f"{below}{name}")) is not None:
+                    yield found
+
+
+def one(layout: Layout, path: str) -> Found | None:
+    """One note; None when there is none."""
+    if files.kind_of(path) is not None:
+        with contextlib.suppress(FileNotFoundError, Refused, HostError), files.directory(layout.root, f"memory/{path}") as (here, name):
+            return _read(here, name, path)
+    return None
+
+
+def _read(folder: Folder, name: str, path: str) -> Found | None:
+    is_day = files.kind_of(path) is Kind.EPISODIC
+    try:
+        seen = folder.look(name)
+        data = folder.read(name, READING_DAY_MAX if is_day else NOTE_MAX, tail=is_day)
+    except OSError:
+        return None
+    if seen is None or data is None or seen.st_size > (DAY_MAX if is_day else NOTE_MAX):
+        return None
+    return Found(path, data.decode("utf-8", "replace"), seen.st_mtime, seen.st_size)

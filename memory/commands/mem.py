@@ -511,12 +511,7 @@ def brief(task: str | None, as_json: bool) -> None:
         common.print_json(**found)
         return
     printing.text("\n\n".join(filter(None, (found["prefix"], found["rest"]))))
-    for used in found["prefixes"][:1]:
-        if used["first_hit_ratio"] is not None:
-            common.say(
-                f"{used['first_hit_ratio']:.0%} of the first requests of {used['counted']} agents was read from the provider's cache"
-            )
-        common.say(f"{found['bytes']} of at most {found['bytes_max']} bytes")
+    common.say(f"{found['bytes']} of at most {found['bytes_max']} bytes")
 
 
 @click.command()

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from memory import files as layout
 from memory.files import Layout
@@ -51,19 +51,10 @@ PERSON = "person"
 CONFLICTS_UNTOLD_MAX = 1000
 
 
-class ConflictsDesk(Protocol):
-    """What is asked of the desk."""
-
-    async def of(self, project: str, work: Any) -> Any: ...
-
-    @property
-    def mail(self) -> Any: ...
-
-
 class ConflictNotices:
     """Of all projects. It belongs to one event loop."""
 
-    def __init__(self, desk: ConflictsDesk, alert: Callable[[str], None]) -> None:
+    def __init__(self, desk: MemoryDesk, alert: Callable[[str], None]) -> None:
         self._desk, self._alert = desk, alert
         self._untold: deque[tuple[str, Change]] = deque(maxlen=CONFLICTS_UNTOLD_MAX)
         self._wake = asyncio.Event()
@@ -222,15 +213,6 @@ class Pace:
     """Whether a directory is still the one that is watched."""
 
 
-class WatchDesk(Protocol):
-    """What the watch asks of its desk."""
-
-    def layout(self, project: str) -> Layout: ...
-
-    async def found(self, project: str, name: str, look: Look) -> None:
-        """Run `look` on the thread of the memory, and record what its paths below the directory `name` hold now."""
-
-
 PACE = Pace()
 
 
@@ -260,7 +242,7 @@ class Root:
 class MemoryWatch:
     """Of all projects. It belongs to one event loop; `run` is its work."""
 
-    def __init__(self, desk: WatchDesk, clock: Clock, alert: Callable[[str], None], pace: Pace = PACE) -> None:
+    def __init__(self, desk: MemoryDesk, clock: Clock, alert: Callable[[str], None], pace: Pace = PACE) -> None:
         self._desk, self._clock, self._alert, self._pace = desk, clock, alert, pace
         self.overflows = 0
         """Times that the kernel dropped events."""
@@ -620,7 +602,7 @@ class MemoryDesk:
             await asyncio.sleep(FOLLOW_S)
 
     async def found(self, project: str, name: str, look: Look) -> None:
-        """See `watch.Desk`."""
+        """Run `look` on the thread of the memory, and record what its paths below the directory `name` hold now."""
         if name == "memory" and await self.on_thread(lambda: self._has_book(project)):
             await self.of(project, lambda store: store.found_all(look()))
         elif (paths := await self.on_thread(look)) and name == "memory":

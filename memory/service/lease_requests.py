@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
 from memory import leases
 from memory.leases import GLOBS_MAX, Lease, Mode
+from memory.service.arguments import Args, find
 from memory.service.leases import TTL_MAX_S, Asker, LeaseDesk, Said
 from supervisor.kernel.errors import NotFound, Refused, UsageError
 from supervisor.kernel.format import rfc3339
@@ -35,7 +35,6 @@ PATH_MAX = 4096
 WORD_MAX = 200
 _FAMILY_MAX = 32
 
-Args = dict[str, Any]
 Op = Callable[[LeaseDesk, Asker, Args], Coroutine[Any, Any, dict[str, Any]]]
 
 
@@ -53,29 +52,27 @@ def asker(loop: Loop, task: str, epoch: int) -> Asker:
     return Asker(row.project, task, epoch, tuple(kin), row.spec.paths)
 
 
-async def of_agent(loop: Loop, home: Home, desk: LeaseDesk, key: tuple[str, int], args: Args) -> dict[str, Any]:
+async def of_agent(loop: Loop, home: Home, desk: LeaseDesk, key: tuple[str, int], given: Mapping[str, Any]) -> dict[str, Any]:
     """What a living attempt asks. Raises UsageError, Refused, Deadlock, TimedOut, Chosen, StaleEpoch, DiskFull, LedgerError."""
-    who, op = asker(loop, *key), str(args.get("op"))
-    if op == "check":
-        said, path = said_of(loop, home, desk, who, _text(args, "path"), _text(args, "cwd") if args.get("cwd") else "")
-        return {"path": path, "decision": said.decision, "why": said.why}
     ops: Mapping[str, Op] = {"take": _take, "release": _release, "ls": _ls}
-    if op not in ops:
-        raise UsageError("not a request", on="op", why=f"it is one of {', '.join((*ops, 'check'))}")
+    who, args, op = asker(loop, *key), Args(given), find(given.get("op"), (*ops, "check"))
+    if op == "check":
+        path, cwd = args.text("path", PATH_MAX, exact=True), args.optional("cwd", PATH_MAX) or ""
+        said, found = said_of(loop, home, desk, who, path, cwd)
+        return {"path": found, "decision": said.decision, "why": said.why}
     return await ops[op](desk, who, args)
 
 
-async def of_person(memory: MemoryDesk, args: Args) -> dict[str, Any]:
+async def of_person(memory: MemoryDesk, given: dict[str, Any]) -> dict[str, Any]:
     """What a person asks of a `project`: ls, or release, of anybody's, with a `why`. Raises UsageError, NotFound, DiskFull, LedgerError."""
-    project, desk = _text(args, "project"), memory.leases
+    args = Args(given)
+    project, desk = args.text("project", PATH_MAX), memory.leases
     match args.get("op"):
         case "ls":
             return {"leases": [shape(lease) for lease in desk.held(project)], "waiting": desk.waiting(project)}
         case "release":
-            fences, word = _fences(args), args.get("why")
-            if not isinstance(word, str) or not word.strip() or len(word) > WORD_MAX:
-                raise UsageError("not a request", on="why", why=f"say why its holder loses it, in at most {WORD_MAX} characters")
-            ended = desk.force(project, fences, word.strip())
+            fences = _fences(args)
+            ended = desk.force(project, fences, args.text("why", WORD_MAX))
             if not ended:
                 raise NotFound("no such lease", on=", ".join(map(str, fences))[:100], why="nobody holds it", hint="nightcrew mem leases")
             return {"released": [shape(lease) for lease in ended]}
@@ -92,13 +89,13 @@ def said_of(loop: Loop, home: Home, desk: LeaseDesk, who: Asker, path: str, cwd:
 
 async def _take(desk: LeaseDesk, who: Asker, args: Args) -> dict[str, Any]:
     globs = _globs(args)
-    mode = args.get("mode", "exclusive")
-    if not globs or mode not in (*Mode,):
-        raise UsageError("not a request", on="globs" if not globs else "mode", why="at least one pattern, and shared or exclusive")
+    mode = args.one_of("mode", Mode.EXCLUSIVE)
+    if not globs:
+        raise UsageError("not a request", on="globs", why="at least one pattern")
     if why := leases.why_not(globs, who.given):
         raise Refused("not given", on=who.task, why=why, kept="what it holds already")
-    ttl_s = _number(args, "ttl", 1.0, TTL_MAX_S) if args.get("ttl") is not None else None
-    given = await desk.take(who, globs, Mode(mode), _number(args, "wait_s", 0.0, WAIT_MAX_S), ttl_s)
+    ttl_s = args.number("ttl", 1.0, TTL_MAX_S, 1.0) if args.get("ttl") is not None else None
+    given = await desk.take(who, globs, mode, args.number("wait_s", 0.0, WAIT_MAX_S), ttl_s)
     return {"leases": [shape(lease) for lease in given]}
 
 
@@ -119,11 +116,8 @@ def shape(lease: Lease) -> dict[str, Any]:
 
 
 def _globs(args: Args) -> list[str]:
-    given = args.get("globs") or []
-    if not isinstance(given, list) or len(given) > GLOBS_MAX or not all(isinstance(glob, str) for glob in given):
-        raise UsageError("not a request", on="globs", why=f"a list of at most {GLOBS_MAX} patterns")
     try:
-        return [normalised(glob) for glob in given]
+        return [normalised(glob) for glob in args.texts("globs", GLOBS_MAX, PATH_MAX)]
     except ValueError as error:
         raise UsageError("bad pattern", why=str(error)) from None
 
@@ -133,20 +127,6 @@ def _fences(args: Args) -> list[int]:
     if not isinstance(given, list) or not given or len(given) > 1000 or not all(type(one) is int and 0 < one < 2**63 for one in given):
         raise UsageError("not a request", on="fences", why="a list of the numbers that ls shows")
     return given
-
-
-def _text(args: Args, name: str) -> str:
-    value = args.get(name)
-    if not isinstance(value, str) or not value or len(value) > PATH_MAX:
-        raise UsageError("not a request", on=name, why=f"text of 1 to {PATH_MAX} characters")
-    return value
-
-
-def _number(args: Args, name: str, least: float, most: float) -> float:
-    value = args.get(name, least)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or not least <= value <= most:
-        raise UsageError("not a request", on=name, why=f"a number of seconds from {least:g} to {most:g}")
-    return float(value)
 
 
 # Lease hooks

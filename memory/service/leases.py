@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from memory import leases
 from memory.leases import GLOBS_MAX, HOLDS_S, PROJECT_MAX, Lease, Mode, Wanted
@@ -47,18 +47,6 @@ SHOWN = 200
 """Characters of a path or a pattern in what an agent is told."""
 TOLD_MAX = 100
 """Paths of an attempt of which the history and its agent are told."""
-
-
-class Waits(Protocol):
-    """What is asked of `WaitDesk`."""
-
-    def waiting(
-        self, project: str, task: str, epoch: int, kind: WaitKind, what: str, holders: Iterable[str], timeout_s: float
-    ) -> contextlib.AbstractAsyncContextManager[int]: ...
-
-    def answered(self, task: str, epoch: int, kind: WaitKind, what: str) -> None: ...
-
-    def change_holders(self, number: int, holders: Iterable[str]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +91,7 @@ class Doors:
 
     leases: Leases
     crew: Crew
-    waits: Waits
+    waits: WaitDesk
     clock: Clock
     tell: Callable[[Event], None]
     """Takes an event for the next decision."""

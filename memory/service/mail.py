@@ -13,7 +13,7 @@ import functools
 import hashlib
 import os
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from memory import mail_rows, maildir
 from memory.mail import OPEN, PERSON, SUPERVISOR, TERMS, UNKNOWN, Mail, MailState, MailType, Priority
 from memory.maildir import Found, Maildir, Message, parse, written
 from memory.note import quoted, stripped
+from memory.service.arguments import Args
 from supervisor.host.failpoint import failpoint
 from supervisor.kernel.conversations import Delivery, DeliveryState
 from supervisor.kernel.errors import NightcrewError, Refused, UsageError, one_line
@@ -508,15 +509,19 @@ def words_of(text: str | None) -> str | None:
 # A handoff: what its sender says of the work, and the commit at which the next agent goes on.
 
 
+LISTED_MAX = 1000
+"""Open questions, or things that were tried, of one handoff."""
 _PARTS = (("questions", "Open questions"), ("tried", "What was tried"))
 
 
-def described(letter: Letter, args: Mapping[str, Any], branch: str, commit: str) -> Letter:
+def described(letter: Letter, args: Args, branch: str, commit: str) -> Letter:
     """The letter with where the work stands, and with the `questions` and what was `tried`, lists of text. Raises UsageError."""
     pieces = [letter.body.rstrip("\n"), f"Branch: {branch or '-'}\nCommit: {commit}"]
     for key, title in _PARTS:
-        if given := _list(args, key):
-            pieces.append("\n".join([f"{title}:", *(f"- {one}" for one in given)]))
+        given = [one.encode("utf-8", "backslashreplace").decode() for one in args.texts(key, LISTED_MAX, TERMS.body_max)]
+        plain = [" ".join(stripped(one).split()) for one in given]
+        if any(plain):
+            pieces.append("\n".join([f"{title}:", *(f"- {one}" for one in plain if one)]))
     body = "\n\n".join(pieces)
     if len(body.encode()) > TERMS.body_max:
         raise UsageError("the text is too long", why=f"with its lists more than {TERMS.body_max} bytes", hint="commit a file and name it")
@@ -532,11 +537,3 @@ def prompt(letter: Letter, prompt_text: str) -> str:
 def to(letter: Letter, task: str, *, in_prompt: bool) -> Letter:
     """The letter for the task that begins with it."""
     return replace(letter, mail=replace(letter.mail, recipient=task), in_prompt=in_prompt)
-
-
-def _list(args: Mapping[str, Any], key: str) -> list[str]:
-    given = args.get(key) or []
-    if not isinstance(given, list) or not all(isinstance(one, str) for one in given):
-        raise UsageError("not a request", on=key, why="a list of texts")
-    plain = [" ".join(stripped(one.encode("utf-8", "backslashreplace").decode()).split()) for one in given]
-    return [one for one in plain if one]

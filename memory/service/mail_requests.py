@@ -15,6 +15,7 @@ from memory import mail_rows
 from memory.mail import OPEN, PERSON, SUPERVISOR, TERMS, UNKNOWN, Mail, MailState, MailType, Priority
 from memory.mail_listing import LISTED_MAX, listed
 from memory.note import quoted, stripped
+from memory.service.arguments import Args, find
 from memory.service.mail import Letter, MailDesk, subject_of
 from supervisor.kernel import names
 from supervisor.kernel.errors import NightcrewError, NotFound, Refused, TimedOut, UsageError, one_line
@@ -38,7 +39,7 @@ class Asker:
     name: str
     project: str
     epoch: int | None = None
-    hand_over: Callable[[Letter, Mapping[str, Any]], Coroutine[Any, Any, Letter]] | None = None
+    hand_over: Callable[[Letter, Args], Coroutine[Any, Any, Letter]] | None = None
     """Starts the task that a handoff is for, and gives the letter as it is sent to it."""
 
     @property
@@ -48,20 +49,17 @@ class Asker:
 
 async def ask(desk: MailDesk, asker: Asker, args: Mapping[str, Any]) -> dict[str, Any]:
     """One request. Raises UsageError, NotFound, Refused, TimedOut, HostError, DiskFull, LedgerError."""
-    op = OPS.get(str(args.get("op")))
-    if op is None:
-        raise UsageError("not a request", on="op", why=f"it is one of {', '.join(OPS)}")
-    return await op(desk, asker, args)
+    return await OPS[find(args.get("op"), OPS)](desk, asker, Args(args))
 
 
-async def send(desk: MailDesk, asker: Asker, args: Mapping[str, Any]) -> dict[str, Any]:
+async def send(desk: MailDesk, asker: Asker, args: Args) -> dict[str, Any]:
     """`to`, `text`; `subject`, `type`, `priority`, `needs_reply_s` (seconds from now), `key`; a handoff also `questions`, `tried` and
     `start`: the task that begins with it, instead of `to`. Returns the message's shape, and `task` that was started."""
-    kind = _choice(args, "type", MailType, MailType.INFO)
+    kind = args.one_of("type", MailType.INFO)
     if kind is MailType.REPLY:
         raise UsageError("not sent", why="a reply names the message that it answers", hint="nightcrew mail reply ID TEXT")
     starts = args.get("start") is not None
-    to = "" if starts else resolve(desk, asker, _text(args, "to", 200))
+    to = "" if starts else resolve(desk, asker, args.text("to", 200))
     letter = _letter(desk, asker, args, kind, to)
     if kind is MailType.HANDOFF or starts:
         if asker.hand_over is None or kind is not MailType.HANDOFF:
@@ -72,7 +70,7 @@ async def send(desk: MailDesk, asker: Asker, args: Mapping[str, Any]) -> dict[st
     return {"mail": _shape(desk, sent)}
 
 
-async def reply(desk: MailDesk, asker: Asker, args: Mapping[str, Any]) -> dict[str, Any]:
+async def reply(desk: MailDesk, asker: Asker, args: Args) -> dict[str, Any]:
     """`id`, `text`; `subject`, `priority`, `needs_reply_s`, `key`. It goes to who else is in that exchange, and what it answers counts as
     read."""
     above = _mine(desk, asker, args)
@@ -82,21 +80,21 @@ async def reply(desk: MailDesk, asker: Asker, args: Mapping[str, Any]) -> dict[s
     if above.recipient == asker.name and above.state in OPEN:
         await desk.take(above, asker.epoch)
     subject = above.subject if above.subject.startswith("Re: ") else f"Re: {above.subject}"
-    letter = _letter(desk, asker, {"subject": subject, **args}, MailType.REPLY, to)
+    letter = _letter(desk, asker, Args({"subject": subject, **args}), MailType.REPLY, to)
     mail = replace(letter.mail, thread=above.thread, in_reply_to=above.id, depth=above.depth + 1, project=above.project)
     _refuse_ended(desk, to)
     return {"mail": _shape(desk, await desk.post(replace(letter, mail=mail), damped=not asker.is_person))}
 
 
-async def ls(desk: MailDesk, asker: Asker, args: Mapping[str, Any]) -> dict[str, Any]:
+async def ls(desk: MailDesk, asker: Asker, args: Args) -> dict[str, Any]:
     """`mails` that wait, the most urgent first; with `all` those that were read too, with `sent` what was sent, with `thread` one thread.
     With `pairs` instead: `pairs`, what each wrote to each other. A person may name another mailbox, `of`."""
-    owner = resolve(desk, asker, _text(args, "of", 200)) if asker.is_person and args.get("of") else asker.name
-    thread = {"thread": _text(args, "thread", 26)} if args.get("thread") else {}
+    owner = resolve(desk, asker, args.text("of", 200)) if asker.is_person and args.get("of") else asker.name
+    thread = {"thread": args.text("thread", 26)} if args.get("thread") else {}
     return listed(desk.db, asker.project, asker.name, owner, {**args, **thread}, desk.loop.clock.wall())
 
 
-async def read(desk: MailDesk, asker: Asker, args: Mapping[str, Any]) -> dict[str, Any]:
+async def read(desk: MailDesk, asker: Asker, args: Args) -> dict[str, Any]:
     """`id`, or the most urgent that waits. Returns `mail` with its `text`, and whether it is `claimed`: true for exactly one reader. One
     that was read before can be read again by its id. `mail` is null when nothing waits. An agent gets what others wrote also as data,
     `quoted`, with who wrote it: that is what it should be shown."""
@@ -113,13 +111,13 @@ async def read(desk: MailDesk, asker: Asker, args: Mapping[str, Any]) -> dict[st
     return _given(desk, asker, mail.id, text, claimed=False)
 
 
-async def wait(desk: MailDesk, asker: Asker, args: Mapping[str, Any]) -> dict[str, Any]:
+async def wait(desk: MailDesk, asker: Asker, args: Args) -> dict[str, Any]:
     """The next message, as `read` gives it: any, or one `from` somebody, of a `thread`, or the reply to `id`. `timeout_s`: at most
     WAIT_MAX_S. Raises TimedOut, also when the reply was needed by a moment that is over, Refused when the one who is waited for has ended,
     NightcrewError ("not read") when the message came back unread, and Deadlock when that one waits for the asker."""
     about = _mine(desk, asker, args) if args.get("id") is not None else None
-    whom = resolve(desk, asker, _text(args, "from", 200)) if args.get("from") else ""
-    thread = _text(args, "thread", 26) if args.get("thread") else ""
+    whom = resolve(desk, asker, args.text("from", 200)) if args.get("from") else ""
+    thread = args.text("thread", 26) if args.get("thread") else ""
     if about is not None and not whom:
         whom = about.recipient if about.sender == asker.name else about.sender
     timeout_s, why = _patience(desk, args, about)
@@ -187,16 +185,16 @@ async def _first(
         await was_set(woken, LOOK_S)
 
 
-def _patience(desk: MailDesk, args: Mapping[str, Any], about: Mail | None) -> tuple[float, str]:
+def _patience(desk: MailDesk, args: Args, about: Mail | None) -> tuple[float, str]:
     """How long to wait, and why it ends then."""
-    timeout_s = _number(args, "timeout_s", WAIT_MAX_S, WAIT_MAX_S)
+    timeout_s = args.number("timeout_s", WAIT_MAX_S, WAIT_MAX_S)
     due_s = about.needs_reply_by - desk.loop.clock.wall() if about is not None and about.needs_reply_by is not None else math.inf
     if due_s < timeout_s:
         return max(0.0, due_s), "the reply was needed by now"
     return timeout_s, f"none came in {round(timeout_s, 1):g} s"
 
 
-OPS: Mapping[str, Callable[[MailDesk, Asker, Mapping[str, Any]], Coroutine[Any, Any, dict[str, Any]]]] = {
+OPS: Mapping[str, Callable[[MailDesk, Asker, Args], Coroutine[Any, Any, dict[str, Any]]]] = {
     "send": send, "ls": ls, "read": read, "reply": reply, "wait": wait,
 }  # fmt: skip
 
@@ -230,9 +228,9 @@ def _nearest(desk: MailDesk, asker: Asker, name: str) -> str:
     return names.nearest(name, sorted({PERSON, *ids}))
 
 
-def _mine(desk: MailDesk, asker: Asker, args: Mapping[str, Any]) -> Mail:
+def _mine(desk: MailDesk, asker: Asker, args: Args) -> Mail:
     """The message that `id` names; an agent's own, a person's any of the project. Raises NotFound."""
-    name = _text(args, "id", 100).upper()
+    name = args.text("id", 100).upper()
     mail = mail_rows.one(desk.db, name) if rules.is_id(name) else _by_prefix(desk, asker, name)
     if mail is None or not (asker.is_person or asker.name in (mail.sender, mail.recipient)):
         raise NotFound("no message", on=one_line(name), hint="nightcrew mail ls --all")
@@ -253,43 +251,19 @@ def _refuse_ended(desk: MailDesk, to: str) -> None:
         raise Refused("not sent", on=to, why="it has ended, so nobody would read it", kept="nothing was sent", hint="nightcrew status")
 
 
-def _letter(desk: MailDesk, asker: Asker, args: Mapping[str, Any], kind: MailType, to: str) -> Letter:
-    body = stripped(_text(args, "text", TERMS.body_max, stripped=False))
+def _letter(desk: MailDesk, asker: Asker, args: Args, kind: MailType, to: str) -> Letter:
+    body = stripped(args.text("text", TERMS.body_max, exact=True))
     if to == asker.name:
         raise Refused("not sent", on=to, why="it is its own sender", hint="its notes are the place for that")
-    subject = subject_of(_text(args, "subject", 4 * TERMS.subject_max) if args.get("subject") else "", body)
+    subject = subject_of(args.text("subject", 4 * TERMS.subject_max) if args.get("subject") else "", body)
     now, made = desk.loop.clock.wall(), desk.new_id()
-    due = now + _number(args, "needs_reply_s", 0.0, REPLY_BY_MAX_S) if args.get("needs_reply_s") is not None else None
-    key = _text(args, "key", KEY_MAX) if args.get("key") is not None else ""
+    due = now + args.number("needs_reply_s", 0.0, REPLY_BY_MAX_S) if args.get("needs_reply_s") is not None else None
+    key = args.text("key", KEY_MAX) if args.get("key") is not None else ""
     mail = Mail(
         made, asker.project, made, asker.name, to, kind, subject, now,
-        priority=_choice(args, "priority", Priority, Priority.NORMAL), needs_reply_by=due, key=key,
+        priority=args.one_of("priority", Priority.NORMAL), needs_reply_by=due, key=key,
     )  # fmt: skip
     return Letter(mail, body)
-
-
-def _text(args: Mapping[str, Any], name: str, most: int, *, stripped: bool = True) -> str:
-    given = args.get(name)
-    if not isinstance(given, str) or not given.strip():
-        raise UsageError("not a request", on=name, why="it must be given, as text")
-    plain = given.encode("utf-8", "backslashreplace")
-    if len(plain) > most:
-        raise UsageError(f"the {name} is too long", why=f"{len(plain)} bytes, at most {most}", hint="put it into a file and name that")
-    return plain.decode().strip() if stripped else plain.decode()
-
-
-def _number(args: Mapping[str, Any], name: str, default: float, most: float) -> float:
-    given = args.get(name, default)
-    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given <= most:
-        raise UsageError("not a request", on=name, why=f"a number of seconds, at most {most:.0f}")
-    return float(given)
-
-
-def _choice(args: Mapping[str, Any], name: str, choices: Any, default: Any) -> Any:
-    given = args.get(name, default)
-    if given not in tuple(choices):
-        raise UsageError("not a request", on=name, why=f"it is one of {', '.join(choices)}")
-    return choices(given)
 
 
 def _shape(desk: MailDesk, mail: Mail) -> dict[str, Any]:

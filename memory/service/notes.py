@@ -10,13 +10,14 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from memory import files, note
+from memory import listing, note
 from memory import search as episodes
 from memory.files import Layout, checked
 from memory.history import CHANGES_MAX, Wanted, page
 from memory.listing import DAY_S, Candidate, Entry, Prune, no_such, plan, refused
 from memory.note import cleaned, matcher, moment, quoted
 from memory.reads import ReadBook
+from memory.service.arguments import Args, find
 from memory.store import Store
 from memory.versions import PERSON, Action, Author, Change, version_of
 from memory.versions import PERSON as BY_PERSON
@@ -28,7 +29,7 @@ from supervisor.kernel.wait_graph import PERSON as WAIT_GRAPH_PERSON
 from supervisor.kernel.wait_graph import Wait, WaitKind
 
 if TYPE_CHECKING:
-    from memory.files import Found
+    from memory.listing import Found
     from memory.service.desk import MemoryDesk
     from memory.service.waits import WaitDesk
     from supervisor.kernel.crew import Crew
@@ -52,21 +53,7 @@ class Request:
     author: str
     """`person`, or the task of the token."""
     epoch: int | None
-    args: dict[str, Any]
-
-    def text(self, name: str, most: int) -> str:
-        """An argument that must be there. Raises UsageError."""
-        value = self.args.get(name)
-        if not isinstance(value, str) or not value or len(value) > most:
-            raise UsageError("not a request", on=name, why=f"text of 1 to {most} characters")
-        return value
-
-    def number(self, name: str, default: float, most: float) -> float:
-        """An argument from 0 to `most`. Raises UsageError."""
-        value = self.args.get(name, default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
-            raise UsageError("not a request", on=name, why=f"a number from 0 to {most:.0f}")
-        return value
+    args: Args
 
 
 # Graph
@@ -142,7 +129,7 @@ async def take(asked: Request) -> dict[str, Any]:
     are not here. Returns `path`, `same`, and `conflict`: the file beside it, or nothing. Raises Refused for an agent."""
     if asked.author != REQUEST_PERSON:
         raise Refused("only a person may do that", on="import", why="it says itself who wrote what")
-    path, text = asked.text("path", PATH_MAX), asked.args.get("text")
+    path, text = asked.args.text("path", PATH_MAX), asked.args.get("text")
     kind = checked(path)
     if not isinstance(text, str) or len(text) > DAY_MAX:
         raise UsageError("not a request", on="text", why=f"text of at most {DAY_MAX} characters")
@@ -179,9 +166,9 @@ async def wait(asked: Request) -> dict[str, Any]:
     else only what changes from now on. Returns `changes`, oldest first: `number`, `path`, `action`, `author`, `version`, `at`; `number`
     for the next `since`; `timed_out`, then with no change; `polls`: why changes on the disk are seen every 2 s only, or "".
     """
-    matches = _matches(asked.text("glob", PATH_MAX))
-    timeout_s = asked.number("timeout_s", WAIT_MAX_S, WAIT_MAX_S)
-    since = None if asked.args.get("since") is None else int(asked.number("since", 0, NUMBER_MAX))
+    matches = _matches(asked.args.text("glob", PATH_MAX))
+    timeout_s = asked.args.number("timeout_s", WAIT_MAX_S, WAIT_MAX_S)
+    since = None if asked.args.get("since") is None else int(asked.args.number("since", 0, NUMBER_MAX))
     with _counted(asked.desk, asked.author), _heard(asked.desk, asked.project, matches) as heard:
         newest = await asked.desk.of(asked.project, lambda record: record.newest())
         before = await _before(asked, matches, since) if since is not None else []
@@ -285,7 +272,7 @@ def note_shown(asked: Request, shape: dict[str, Any]) -> None:
 
 async def approve(asked: Request) -> Put:
     """`path` of what waits, `version` (none: the one that a person was last shown). Raises Refused when it is another one by now."""
-    path, version = asked.text("path", PATH_MAX + len(QUARANTINE)).removeprefix(QUARANTINE), asked.args.get("version")
+    path, version = asked.args.text("path", PATH_MAX + len(QUARANTINE)).removeprefix(QUARANTINE), asked.args.get("version")
     seen = asked.desk.shown.get((asked.project, path), "") if version is None else str(version)
 
     def decide(store: Store) -> Put:
@@ -337,7 +324,7 @@ async def ls(asked: Request) -> dict[str, Any]:
     """`prefix` (none: all) -> `entries`: path, kind, size, mtime, version, title, and of the front matter what is there; `more`: how many
     are not among them; `refused`: path and why of what is no file that anybody reads, and `more_refused`: how many more;
     `polls`: why changes on the disk are seen every 2 s only, or ""; `overflows`: how often the kernel dropped events since the start."""
-    prefix = _optional(asked, "prefix", PATH_MAX) or ""
+    prefix = asked.args.optional("prefix", PATH_MAX) or ""
 
     def look(store: Store) -> dict[str, Any]:
         found = [entry for entry in store.entries() if entry.path.startswith(prefix)]
@@ -351,12 +338,12 @@ async def ls(asked: Request) -> dict[str, Any]:
 async def show(asked: Request) -> dict[str, Any]:
     """`path` (with `quarantine/` before it: what waits), `version` (none: as it is) -> path, kind, version, title, text, meta, `broken`,
     `superseded_by`. An agent is given the text as data: `quoted`, where it is not its own."""
-    path, version = asked.text("path", PATH_MAX + len(QUARANTINE)), _optional(asked, "version", 16)
+    path, version = asked.args.text("path", PATH_MAX + len(QUARANTINE)), asked.args.optional("version", 16)
     if path.startswith(QUARANTINE):
         _check_person(asked, path)
 
     def look(store: Store) -> dict[str, Any]:
-        kind = files.checked(path.removeprefix(QUARANTINE))
+        kind = checked(path.removeprefix(QUARANTINE))
         found = store.read(path) if version is None else None
         text = found.text if found is not None else store.older(path, version)[1] if version is not None else None
         if text is None:
@@ -391,10 +378,10 @@ def _shown(asked: Request, store: Store, path: str, kind: Kind, version: str, te
 async def put(asked: Request) -> dict[str, Any]:
     """`path`, `text`, `if_version` (none: whatever is there; "": nothing may be), `supersedes` (a path or an id) -> path, version,
     `conflict` (where the text was kept instead, or ""), `quarantined`."""
-    path, text = asked.text("path", PATH_MAX), asked.args.get("text")
+    path, text = asked.args.text("path", PATH_MAX), asked.args.get("text")
     if not isinstance(text, str) or len(text) > NOTE_MAX:
         raise UsageError("not a request", on="text", why=f"text of at most {NOTE_MAX} characters")
-    if_version, instead = _optional(asked, "if_version", 64), _optional(asked, "supersedes", PATH_MAX)
+    if_version, instead = asked.args.optional("if_version", 64), asked.args.optional("supersedes", PATH_MAX)
     who = author(asked)
     asked.desk.write_budget.take(who, len(text))
     whole = note.rewritten(text, supersedes=instead) if instead else text
@@ -411,13 +398,13 @@ async def append(asked: Request) -> dict[str, Any]:
 
 async def rm(asked: Request) -> dict[str, Any]:
     """`path` -> path, `archived`: its path there."""
-    path, who = asked.text("path", PATH_MAX), author(asked)
+    path, who = asked.args.text("path", PATH_MAX), author(asked)
     return {"path": path, "archived": await asked.desk.of(asked.project, lambda store: store.remove(path, who))}
 
 
 async def restore(asked: Request) -> dict[str, Any]:
     """`path`, `version` (its first digits, 4 or more; none: the last one that was another) -> as `put`."""
-    path, version, who = asked.text("path", PATH_MAX), _optional(asked, "version", 16), author(asked)
+    path, version, who = asked.args.text("path", PATH_MAX), asked.args.optional("version", 16), author(asked)
     return _put(await asked.desk.of(asked.project, lambda store: store.restore(path, who, version)))
 
 
@@ -425,8 +412,8 @@ async def log(asked: Request) -> dict[str, Any]:
     """`path` (none: all), `limit`, `patch`, `before` (a number; none: the newest) -> `changes`, newest first: number, path, at, author,
     epoch, action, version, before, size, and with `patch` what changed, as `diff -u` says it; `before`: what to give for the next older
     ones, null when there are none. With `patch` an answer has at most 100."""
-    path, limit = _optional(asked, "path", PATH_MAX + len(QUARANTINE)), int(asked.number("limit", 100, CHANGES_MAX))
-    before = int(asked.number("before", 0, 2**62)) if asked.args.get("before") is not None else None
+    path, limit = asked.args.optional("path", PATH_MAX + len(QUARANTINE)), int(asked.args.number("limit", 100, CHANGES_MAX))
+    before = int(asked.args.number("before", 0, 2**62)) if asked.args.get("before") is not None else None
     wanted, is_person = Wanted(path, limit, before, patch=asked.args.get("patch") is True), asked.author == PERSON.name
 
     def shows(change: Change) -> bool:
@@ -452,21 +439,13 @@ async def approve_at_once(asked: Request) -> dict[str, Any]:
 
 async def reject(asked: Request) -> dict[str, Any]:
     """`path` of what waits -> path, `archived`."""
-    path, who = asked.text("path", PATH_MAX).removeprefix(QUARANTINE), author(asked)
+    path, who = asked.args.text("path", PATH_MAX).removeprefix(QUARANTINE), author(asked)
     return {"path": path, "archived": await asked.desk.of(asked.project, lambda store: store.reject(path, who))}
 
 
 def _check_person(asked: Request, what: str) -> None:
     if asked.author != PERSON.name:
         raise Refused("only a person sees", on=what, why="nobody approved it")
-
-
-def _optional(asked: Request, name: str, most: int) -> str | None:
-    """Raises UsageError."""
-    value = asked.args.get(name)
-    if value is not None and (not isinstance(value, str) or len(value) > most):
-        raise UsageError("not a request", on=name, why=f"text of at most {most} characters")
-    return value
 
 
 def _shape(entry: Entry) -> dict[str, Any]:
@@ -503,7 +482,7 @@ async def prune(asked: Request) -> dict[str, Any]:
 
 def _prune(store: Store, layout: Layout, tracked: Sequence[str] | None, how: tuple[float, MemoryTerms, bool]) -> dict[str, Any]:
     now, terms, dry = how
-    found = [_candidate(store, one) for one in files.everything(layout)]
+    found = [_candidate(store, one) for one in listing.everything(layout)]
     with ReadBook.opened(layout.book) as book:
         read = {path: reads.last for path, reads in book.reads().items()}
     decided = plan(found, read, tracked, now, terms)
@@ -519,7 +498,7 @@ def _prune(store: Store, layout: Layout, tracked: Sequence[str] | None, how: tup
 
 
 def _archive(store: Store, layout: Layout, prune: Prune, said: dict[str, Any], *, is_day: bool) -> str:
-    if is_day and (day := files.one(layout, prune.path)) is not None:
+    if is_day and (day := listing.one(layout, prune.path)) is not None:
         path, text = _summary(layout, prune.path, day.text)
         store.put(path, text, BY_PERSON)
         said["summaries"].append(path)
@@ -531,7 +510,7 @@ def _summary(layout: Layout, day: str, text: str) -> tuple[str, str]:
     first, summary = episodes.path_of(day), episodes.summary(day, text)
     for number in range(1, SUMMARIES_MAX):
         path = first if number == 1 else first.replace(".md", f"-{number}.md")
-        there = files.one(layout, path)
+        there = listing.one(layout, path)
         if there is None or there.text == summary:
             return path, summary
     raise Refused("too many summaries of one day", on=day, hint=f"nightcrew mem rm {first}")
@@ -562,19 +541,20 @@ SEARCH_OPS_PATH_MAX = 512
 async def search(asked: Request) -> dict[str, Any]:
     """`query`: any text; `paths`: files of the repository, or patterns, whose notes come first; `limit`. Returns `hits`, the best first:
     `path`, `line` (of a record of a day, else 0), `title`, `score`, `excerpt`, `task` and `at`."""
-    query = asked.text("query", QUERY_MAX)
-    limit = int(asked.number("limit", 10, LIMIT_MAX))
-    hits = await asked.desk.search.search(asked.project, query, paths=_paths(asked), limit=limit)
+    query = asked.args.text("query", QUERY_MAX)
+    limit = int(asked.args.number("limit", 10, LIMIT_MAX))
+    hits = await asked.desk.search.search(
+        asked.project, query, paths=tuple(asked.args.texts("paths", PATHS_MAX, SEARCH_OPS_PATH_MAX)), limit=limit
+    )
     return {"hits": [asdict(hit) for hit in hits]}
 
 
 async def brief(asked: Request) -> dict[str, Any]:
     """What an agent is told before its prompt: that of `task` (an agent asks for its own), or one with this `prompt` and these `paths`;
     without either, what everybody is told. Returns `prefix`, which is the same for all agents, and its `digest`; `rest`; `paths` of the
-    notes in it; `bytes` of both, and `bytes_max`; `prefixes`: how much of the prompts that begin so providers had in their caches."""
+    notes in it; `bytes` of both, and `bytes_max`."""
     title, prompt, task, paths = _meant(asked)
     found = await asked.desk.search.brief(asked.project, task, f"{title}\n{prompt}", paths)
-    used = await asked.desk.search.prefixes(asked.project)
     return {
         "task": task,
         "prefix": found.prefix,
@@ -583,18 +563,18 @@ async def brief(asked: Request) -> dict[str, Any]:
         "paths": list(found.paths),
         "bytes": len(found.prefix.encode()) + len(found.rest.encode()),
         "bytes_max": asked.desk.search.terms.brief,
-        "prefixes": [asdict(one) for one in used],
     }
 
 
 def _meant(asked: Request) -> tuple[str, str, str, tuple[str, ...]]:
     """Title, prompt, task and files of what it is about."""
+    paths = tuple(asked.args.texts("paths", PATHS_MAX, SEARCH_OPS_PATH_MAX))
     own = asked.author if asked.author != REQUEST_PERSON else ""
     if "prompt" in asked.args:
-        return "", asked.text("prompt", QUERY_MAX), own, _paths(asked)
-    task = asked.text("task", 200) if "task" in asked.args else own
+        return "", asked.args.text("prompt", QUERY_MAX), own, paths
+    task = asked.args.text("task", 200) if "task" in asked.args else own
     if not task:
-        return "", "", "", _paths(asked)
+        return "", "", "", paths
     if own and task != own:
         raise Refused("another agent's task", on=task, why="an agent asks for its own")
     try:
@@ -603,20 +583,7 @@ def _meant(asked: Request) -> tuple[str, str, str, tuple[str, ...]]:
         raise NotFound("no such task", on=task, hint="nightcrew status") from None
     if row.project != asked.project:
         raise NotFound("no such task of this repository", on=task)
-    return row.spec.title, row.spec.prompt or "", task, (*row.spec.paths, *_paths(asked))
-
-
-def _paths(asked: Request) -> tuple[str, ...]:
-    given = asked.args.get("paths") or []
-    if (
-        not isinstance(given, list)
-        or len(given) > PATHS_MAX
-        or not all(isinstance(one, str) and 0 < len(one) <= SEARCH_OPS_PATH_MAX for one in given)
-    ):
-        raise UsageError(
-            "not a request", on="paths", why=f"a list of at most {PATHS_MAX} paths of at most {SEARCH_OPS_PATH_MAX} characters"
-        )
-    return tuple(given)
+    return row.spec.title, row.spec.prompt or "", task, (*row.spec.paths, *paths)
 
 
 # Verbs
@@ -649,9 +616,7 @@ _PARKED = (wait, graph)
 
 async def mem(asked: Request) -> dict[str, Any]:
     """`op` is one of OPS; what else it takes and returns is said there."""
-    op = OPS.get(str(asked.args.get("op")))
-    if op is None:
-        raise UsageError("not a request", on="op", why=f"it is one of {', '.join(OPS)}")
+    op = OPS[find(asked.args.get("op"), OPS)]
     if op in _PARKED:
         return await op(asked)
     async with asked.desk.turns.of(asked.author):

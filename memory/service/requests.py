@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from agents.kinds import kinds
 from memory.mail import PERSON
 from memory.service import lease_requests, mail, mail_requests, notes
+from memory.service.arguments import Args
 from memory.service.mail_requests import Asker
 from memory.service.notes import REQUEST_PERSON as NOTES_PERSON
 from memory.service.notes import Request
@@ -31,7 +32,7 @@ _PROJECT = re.compile(r"[0-9a-f]{12}")
 
 async def handle_mem(desk: MemoryDesk, args: dict[str, Any]) -> dict[str, Any]:
     """`project`, also one in which nothing was run yet, and what `verbs.mem` takes. Raises UsageError for what no project is called."""
-    return await notes.mem(Request(desk, project_of(args), NOTES_PERSON, None, args))
+    return await notes.mem(Request(desk, project_of(args), NOTES_PERSON, None, Args(args)))
 
 
 def project_of(args: dict[str, Any]) -> str:
@@ -53,7 +54,7 @@ async def handle_mail(desk: MemoryDesk, args: dict[str, Any]) -> dict[str, Any]:
     return await mail_requests.ask(desk.mail, Asker(PERSON, project_of(args), None, functools.partial(_hand_over, desk)), args)
 
 
-async def _hand_over(desk: MemoryDesk, letter: Letter, args: Mapping[str, Any]) -> Letter:
+async def _hand_over(desk: MemoryDesk, letter: Letter, args: Args) -> Letter:
     letter = mail.described(letter, args, str(args.get("branch") or ""), str(args["commit"]))
     submission = args.get("start")
     if submission is None:

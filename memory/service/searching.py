@@ -4,45 +4,29 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING
 
-from memory import files, note, reads, search
+from memory import listing, note, search
 from memory.files import Layout, notes_of
 from memory.note import pages
-from memory.reads import Prefix, ReadBook
+from memory.reads import ReadBook
 from memory.search import Brief, Hit, Index, Known
-from memory.store import Store
-from memory.versions import PERSON
 from nightcrew.plugins import semantic
 from nightcrew.plugins.semantic import Vectors
 from supervisor.kernel.errors import NightcrewError
 from supervisor.kernel.path_globs import Kind
-from supervisor.store import rows
 
 if TYPE_CHECKING:
+    from memory.service.desk import MemoryDesk
     from supervisor.kernel.spec import MemoryTerms
     from supervisor.server.loop import Loop
     from supervisor.store.rows import LaunchRow
 
-T = TypeVar("T")
-
 KNOWN_MAX = 12
 """Notes that are looked at for one briefing."""
 CORE = "core.md"
-
-
-class Memories(Protocol):
-    """Where the memories of all projects lie: the desk."""
-
-    def layout(self, project: str) -> Layout: ...
-
-    async def on_thread(self, work: Callable[[], T]) -> T: ...
-
-    async def of(self, project: str, work: Callable[[Store], T]) -> T: ...
-
-    def follow(self, project: str) -> None: ...
 
 
 @dataclass(slots=True)
@@ -57,7 +41,7 @@ class _Held:
 class SearchDesk:
     """Of all projects. What is `async` belongs to the loop."""
 
-    def __init__(self, desk: Memories, loop: Loop) -> None:
+    def __init__(self, desk: MemoryDesk, loop: Loop) -> None:
         self._desk, self._loop, self.terms = desk, loop, loop.settings.memory
         self.tracked: Callable[[str], Sequence[str] | None] = lambda _: None
         """The files of a project's repository, sorted; None when nobody knows. May take a while: for a thread."""
@@ -98,21 +82,11 @@ class SearchDesk:
 
     async def brief(self, project: str, task: str, prompt: str, paths: Sequence[str] = ()) -> Brief:
         """What an agent with this prompt is told. A memory with nothing in it costs one look."""
-        if not self.terms.brief or await self._desk.on_thread(lambda: files.is_empty(self._layout(project))):
+        if not self.terms.brief or await self._desk.on_thread(lambda: next(listing.everything(self._layout(project)), None) is None):
             return Brief()
         self._desk.follow(project)
         about, now = (*paths, *search.paths_in(prompt)), self._loop.clock.wall()
         return await self._desk.on_thread(lambda: self._brief(project, task, prompt, about, now))
-
-    async def prefixes(self, project: str) -> list[Prefix]:
-        """How often providers had the beginning of prompts in their caches; attempts that ended since are counted first, and then a note
-        says the new figures to everybody."""
-        open_ones = await self._desk.on_thread(lambda: self._uncounted(project))
-        ended = {key: found for key in open_ones if (found := rows.result(self._loop.ledger.db, *key)) is not None}
-        prefixes = await self._desk.on_thread(lambda: self._counted(project, ended))
-        if ended and any(one.counted for one in prefixes):
-            await self._desk.of(project, lambda store: store.put(reads.PATH, reads.text(prefixes), PERSON))
-        return prefixes
 
     # On the thread -----------------------------------------------------------------------------------------------------------------------
 
@@ -126,12 +100,12 @@ class SearchDesk:
             stale, held.stale = held.stale, set()
         if is_new:
             try:
-                held.index.rebuild(page for found in files.everything(layout) for page in pages(found.path, found.text, found.modified))
+                held.index.rebuild(page for found in listing.everything(layout) for page in pages(found.path, found.text, found.modified))
             except BaseException:
                 self.forget(project)
                 raise
         for path in stale:
-            found = files.one(layout, path)
+            found = listing.one(layout, path)
             held.index.update(path, pages(path, found.text, found.modified) if found is not None else [])
         return held.index
 
@@ -142,11 +116,11 @@ class SearchDesk:
 
     def _brief(self, project: str, task: str, query: str, paths: Sequence[str], now: float) -> Brief:
         layout = self._layout(project)
-        core = files.one(layout, CORE)
+        core = listing.one(layout, CORE)
         hits = self._index(project).search(query, paths=paths, limit=KNOWN_MAX, now=now, kinds=frozenset(Kind) - {Kind.CORE})
-        own = files.one(layout, notes_of(task))
+        own = listing.one(layout, notes_of(task))
         mine = [Known(own.path, own.text, task, own.modified)] if own is not None else []
-        others = [_known(layout, hit) for hit in hits if hit.path not in (notes_of(task), reads.PATH)]
+        others = [_known(layout, hit) for hit in hits if hit.path != notes_of(task)]
         return search.brief(core.text if core is not None else "", [*mine, *others], self.terms.brief)
 
     def _given(self, project: str, key: tuple[str, int], found: Brief, now: float) -> None:
@@ -158,22 +132,13 @@ class SearchDesk:
         with ReadBook.opened(self._layout(project).book) as book:
             book.note(paths, reader, now, given=False)
 
-    def _uncounted(self, project: str) -> list[tuple[str, int]]:
-        with ReadBook.opened(self._layout(project).book) as book:
-            return book.uncounted()
-
-    def _counted(self, project: str, ended: Mapping[tuple[str, int], Mapping[str, Any]]) -> list[Prefix]:
-        with ReadBook.opened(self._layout(project).book) as book:
-            book.count(ended)
-            return book.prefixes()
-
     def _layout(self, project: str) -> Layout:
         return self._desk.layout(project)
 
 
 def _known(layout: Layout, hit: Hit) -> Known:
     """What a hit stands for: the note as it lies there now, or the record that was found."""
-    found = files.one(layout, hit.path) if hit.line == 0 else None
+    found = listing.one(layout, hit.path) if hit.line == 0 else None
     text = note.parse(found.text).body if found is not None else hit.excerpt
     return Known(
         hit.path,

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from memory.rescan import is_file
 from supervisor.kernel import wait_graph
@@ -22,8 +22,8 @@ from supervisor.kernel.task import importance, note
 from supervisor.kernel.wait_graph import STATIC, Cycle, Wait, WaitGraph, WaitKind
 
 if TYPE_CHECKING:
-    from memory.files import Layout
     from memory.rows import Waits
+    from memory.service.desk import MemoryDesk
     from memory.versions import Change
     from supervisor.host.clock import Clock
     from supervisor.kernel.audit import Said
@@ -316,20 +316,10 @@ def _ending(error: NightcrewError) -> str:
 AGAIN_S = 2.0
 
 
-class Desk(Protocol):
-    """What this asks of its desk."""
-
-    def layout(self, project: str) -> Layout: ...
-
-    def follow(self, project: str) -> None: ...
-
-    async def on_thread(self, work: Callable[[], list[str]]) -> list[str]: ...
-
-
 class AwaitedNotes:
     """Of all projects. It belongs to one event loop."""
 
-    def __init__(self, loop: Loop, desk: Desk) -> None:
+    def __init__(self, loop: Loop, desk: MemoryDesk) -> None:
         self._loop, self._desk = loop, desk
         self._pending: set[str] = set()
         self._wake = asyncio.Event()

@@ -17,6 +17,7 @@ from typing import Any
 from agents.kinds import kinds, of_task
 from memory.service import lease_requests, mail_requests, notes
 from memory.service import mail as handoff
+from memory.service.arguments import Args
 from memory.service.desk import MemoryDesk
 from memory.service.mail import Letter
 from memory.service.mail_requests import Asker
@@ -374,7 +375,7 @@ async def mail(asked: Asked) -> dict[str, Any]:
     return await mail_requests.ask(asked.memory.mail, asker, asked.args)
 
 
-async def _hand_over(asked: Asked, letter: Letter, args: Mapping[str, Any]) -> Letter:
+async def _hand_over(asked: Asked, letter: Letter, args: Args) -> Letter:
     """The commit is the newest one of its own branch: nothing that an agent says of it is asked for."""
     branch, commit = await asked.loop.agents.publishing.tip((asked.task, asked.epoch))
     letter = handoff.described(letter, args, branch, commit)
@@ -401,7 +402,7 @@ async def _hand_over(asked: Asked, letter: Letter, args: Mapping[str, Any]) -> L
 async def ask_mem(asked: Asked) -> dict[str, Any]:
     """See `verbs.mem`."""
     project = asked.loop.ledger.launch_row(asked.task).project
-    return await notes.mem(Request(asked.memory, project, asked.task, asked.epoch, asked.args))
+    return await notes.mem(Request(asked.memory, project, asked.task, asked.epoch, Args(asked.args)))
 
 
 # Own

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from memory import files
+from memory import listing
 from memory.files import Layout
 from memory.listing import Candidate, plan
 from memory.note import pages
@@ -120,4 +120,4 @@ def test_a_file_too_large_to_be_read_is_none(tmp_path: Path) -> None:
     (folder / "a.md").write_text("a")
     with (folder / "sparse.md").open("wb") as file:
         file.truncate(200 * 2**30)
-    assert [found.path for found in files.everything(Layout(tmp_path))] == ["semantic/a.md"]
+    assert [found.path for found in listing.everything(Layout(tmp_path))] == ["semantic/a.md"]

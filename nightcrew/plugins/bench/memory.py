@@ -29,7 +29,7 @@ from typing import Any
 
 import psutil
 
-from memory import files, note
+from memory import listing, note
 from memory.files import Layout
 from memory.note import Page, pages
 from memory.search import Index
@@ -394,7 +394,7 @@ def _from_files(texts: list[tuple[str, str]]) -> float:
         (layout.memory / "semantic").mkdir(parents=True)
         for path, text in texts:
             (layout.memory / path).write_text(text)
-        return _indexed(lambda: [page for one in files.everything(layout) for page in pages(one.path, one.text, one.modified)])[1]
+        return _indexed(lambda: [page for one in listing.everything(layout) for page in pages(one.path, one.text, one.modified)])[1]
 
 
 def _asked(items: KnownItems, ask: Callable[[str], list[str]]) -> tuple[float, float]:

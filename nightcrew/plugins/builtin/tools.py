@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import selectors
 import signal
-import socket
 import stat
 import subprocess
 import time
@@ -109,33 +107,17 @@ def shortened(text: str, most: int = OUTPUT_MAX) -> str:
 
 PATIENCE_S = 1.0
 """For the answer: a write waits for it. Without one the file is nobody's."""
-ANSWER_MAX = 64 * 1024
 
 
 def before_write(path: Path) -> str:
     """What the model is told beside the result of a write, on a line of its own; empty: nothing. Raises ToolError when it must not."""
-    said = _asked(path)
+    try:
+        said = client.ask("lease", {"op": "check", "path": str(path)}, PATIENCE_S)
+    except (client.Failed, OSError, ValueError, LookupError, TypeError):
+        return ""
     if said.get("decision") == "deny":
         raise ToolError(str(said.get("why")))
     return f"\n[{said.get('why')}]" if said.get("decision") == "warn" else ""
-
-
-def _asked(path: Path) -> dict[str, object]:
-    door, token = os.environ.get("NIGHTCREW_AGENTS_SOCKET"), os.environ.get("NIGHTCREW_TOKEN")
-    if not door or not token:
-        return {}
-    line = json.dumps({"version": "", "verb": "lease", "token": token, "args": {"op": "check", "path": str(path)}}).encode() + b"\n"
-    try:
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(PATIENCE_S)
-            connection.connect(door)
-            connection.sendall(line)
-            with connection.makefile("rb") as reader:
-                answer = json.loads(reader.readline(ANSWER_MAX))
-    except (OSError, ValueError):
-        return {}
-    value = answer.get("value") if isinstance(answer, dict) else None
-    return value if isinstance(value, dict) else {}
 
 
 # Files

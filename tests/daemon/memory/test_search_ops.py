@@ -10,7 +10,6 @@ import pytest
 
 from memory.reads import ReadBook
 from supervisor.kernel.errors import NotFound, Refused, UsageError
-from supervisor.store import rows
 from tests.daemon.memory.kit import PROJECT, Kit, eventually, memory_desk
 
 pytestmark = pytest.mark.asyncio
@@ -116,19 +115,3 @@ async def test_reads_are_counted(tmp_path: Path) -> None:
         await kit.desk.search.read(PROJECT, ["semantic/a.md"], "person")
         with ReadBook.opened(kit.desk.layout(PROJECT).book) as book:
             assert (book.reads()["semantic/a.md"].hits, book.reads()["semantic/a.md"].readers) == (2, 2)
-
-
-async def test_what_the_caches_had_is_a_note_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tokens = {"input": 100, "cache_read": 900, "cache_write": 0}
-    results = {("1/a", 1): {"tokens": tokens, "first_request": {"input": 500, "cache_read": 500, "cache_write": 0}}}
-    monkeypatch.setattr(rows, "result", lambda _, *key: results.get(key))
-    async with memory_desk(tmp_path) as kit:
-        with ReadBook.opened(kit.desk.layout(PROJECT).book) as book:
-            for task in ("1/a", "1/b"):
-                book.briefed(task, 1, ("d" * 16, 900), 1_700_000_000.0)
-        (told,) = (await kit.mem("brief"))["prefixes"]
-        assert (told["attempts"], told["counted"], told["hit_ratio"], told["first_hit_ratio"]) == (2, 1, 0.9, 0.5)
-        note = (kit.memory / "semantic/prompt-cache.md").read_text()
-        assert f"| {'d' * 16} | 2023-11-14 | 900 | 2 | 1 | 50% | 90% |" in note
-        assert paths(await kit.mem("search", query="prompts cache")) == ["semantic/prompt-cache.md"]
-        assert (await kit.mem("brief", prompt="prompts cache"))["paths"] == [], "no agent is told of it unasked"
