@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 
 from supervisor.features.landing.rules import (  # fmt: skip
     ASKED,
-    ENTRY_NEXT,
     RESTAGES,
-    TRAIN_NEXT,
     AskAgent,
     Asked,
     Clashed,
@@ -49,6 +47,28 @@ from supervisor.features.landing.train_rules import after, todo
 from tests.rounds import examples
 
 GATE = "make test"
+
+TRAIN_NEXT: Mapping[TrainState, frozenset[TrainState]] = {
+    TrainState.RUNNING: frozenset({TrainState.MOVING, TrainState.EMPTY, TrainState.STOPPED}),
+    TrainState.MOVING: frozenset({TrainState.LANDED, TrainState.RUNNING, TrainState.STOPPED}),
+    TrainState.STOPPED: frozenset({TrainState.RUNNING, TrainState.MOVING, TrainState.LANDED}),
+    TrainState.LANDED: frozenset(),
+    TrainState.EMPTY: frozenset(),
+}
+_S = EntryState
+_TRIED = frozenset({_S.MAKING, _S.STAGED, _S.CLASHES, _S.NOTHING, _S.EJECTED, _S.WAITING})
+ENTRY_NEXT: Mapping[EntryState, frozenset[EntryState]] = {
+    _S.WAITING: _TRIED,
+    _S.MAKING: _TRIED | {_S.REPAIRING},
+    _S.STAGED: _TRIED | {_S.PASSED, _S.REPAIRING},
+    _S.CLASHES: _TRIED | {_S.REPAIRING},
+    _S.NOTHING: _TRIED | {_S.CONTAINED},
+    _S.PASSED: frozenset({_S.LANDED, _S.WAITING}),
+    _S.REPAIRING: frozenset({_S.EJECTED}),
+    _S.CONTAINED: frozenset({_S.WAITING}),
+    _S.LANDED: frozenset(),
+    _S.EJECTED: frozenset({_S.WAITING}),
+}
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ Rules that do not fit the tables:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -77,28 +76,7 @@ class GateState(StrEnum):
     DROPPED = "dropped"
 
 
-TRAIN_NEXT: Mapping[TrainState, frozenset[TrainState]] = {
-    TrainState.RUNNING: frozenset({TrainState.MOVING, TrainState.EMPTY, TrainState.STOPPED}),
-    TrainState.MOVING: frozenset({TrainState.LANDED, TrainState.RUNNING, TrainState.STOPPED}),
-    TrainState.STOPPED: frozenset({TrainState.RUNNING, TrainState.MOVING, TrainState.LANDED}),
-    TrainState.LANDED: frozenset(),
-    TrainState.EMPTY: frozenset(),
-}
-_S = EntryState
-_TRIED = frozenset({_S.MAKING, _S.STAGED, _S.CLASHES, _S.NOTHING, _S.EJECTED, _S.WAITING})
-ENTRY_NEXT: Mapping[EntryState, frozenset[EntryState]] = {
-    _S.WAITING: _TRIED,
-    _S.MAKING: _TRIED | {_S.REPAIRING},
-    _S.STAGED: _TRIED | {_S.PASSED, _S.REPAIRING},
-    _S.CLASHES: _TRIED | {_S.REPAIRING},
-    _S.NOTHING: _TRIED | {_S.CONTAINED},
-    _S.PASSED: frozenset({_S.LANDED, _S.WAITING}),
-    _S.REPAIRING: frozenset({_S.EJECTED}),
-    _S.CONTAINED: frozenset({_S.WAITING}),
-    _S.LANDED: frozenset(),
-    _S.EJECTED: frozenset({_S.WAITING}),
-}
-OUT = frozenset({_S.EJECTED, _S.CONTAINED, _S.REPAIRING})
+OUT = frozenset({EntryState.EJECTED, EntryState.CONTAINED, EntryState.REPAIRING})
 """They put nothing on."""
 ASKED = frozenset({GateState.WANTED, GateState.RUNNING})
 GONE = frozenset({GateState.UNWANTED, GateState.DROPPED})
