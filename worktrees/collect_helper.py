@@ -106,8 +106,8 @@ def secure(env: Environment, asked: Mapping[str, Any]) -> dict[str, Any]:
 
 def publish(env: Environment, asked: Mapping[str, Any]) -> dict[str, Any]:
     """Where the work branch stands now, while its agent may be at work."""
-    answer = env.repo.git.run(env.repo.store, "rev-parse", "--verify", "-q", f"{env.branch_ref}^{{commit}}", accept=(0, 1, 128))
-    found = {env.branch_ref: answer.text} if answer.code == 0 else {}
+    tip = env.repo.commit(env.branch_ref)
+    found = {env.branch_ref: tip} if tip else {}
     standing = _standing(env, asked["stands"], found.get(env.branch_ref))
     if found and not standing["is_forward"]:
         found[env.tips_ref] = rescue.joined_tips(env, asked["stands"], asked["known"].get(env.tips_ref))
@@ -116,14 +116,14 @@ def publish(env: Environment, asked: Mapping[str, Any]) -> dict[str, Any]:
 
 def commits(env: Environment, asked: Mapping[str, Any]) -> dict[str, Any]:
     """Where the work branch stands without the commits that we made of leftover files, which were refused."""
-    tip, argv = env.branch_ref, ("rev-parse", "--verify", "-q")
+    tip = env.branch_ref
     for _ in range(_OWN_MAX):
-        said = env.repo.git.run(env.repo.store, "log", "-1", "--format=%ce", "--no-show-signature", tip, accept=(0, 128))
+        said = env.repo.run("log", "-1", "--format=%ce", "--no-show-signature", tip, accept=(0, 128))
         if said.code != 0 or said.text != IDENTITY["GIT_COMMITTER_EMAIL"]:
             break
         tip += "^"
-    answer = env.repo.git.run(env.repo.store, *argv, f"{tip}^{{commit}}", accept=(0, 1, 128))
-    found = {env.branch_ref: answer.text, env.rescue_ref: answer.text} if answer.code == 0 else {}
+    own = env.repo.commit(tip)
+    found = {env.branch_ref: own, env.rescue_ref: own} if own else {}
     return {"refs": found, **_standing(env, asked["stands"], found.get(env.branch_ref))}
 
 
@@ -144,13 +144,13 @@ def _standing(env: Environment, ours: str | None, theirs: str | None) -> dict[st
     """Whether the branch was ever at `ours`, where it is outside; and whether it only went on from there."""
     if ours is None or theirs is None or ours == theirs:
         return {"was_there": ours == theirs, "is_forward": True}
-    answer = env.repo.git.run(env.repo.store, "merge-base", "--is-ancestor", ours, theirs, accept=(0, 1, 128))
-    return {"was_there": answer.code == 0 or ours == env.base or ours in set(rescue.remembered(env, [])), "is_forward": answer.code == 0}
+    is_forward = env.repo.has(theirs, ours)
+    return {"was_there": is_forward or ours == env.base or ours in set(rescue.remembered(env, [])), "is_forward": is_forward}
 
 
 def _refs(env: Environment) -> dict[str, str]:
     ours = (env.branch_ref, env.rescue_ref, env.tips_ref)
-    answer = env.repo.git.run(env.repo.store, "for-each-ref", "--format=%(refname) %(objectname)", *ours)
+    answer = env.repo.run("for-each-ref", "--format=%(refname) %(objectname)", *ours)
     return {name: oid for name, _, oid in (line.partition(" ") for line in answer.text.splitlines()) if name in ours}
 
 
@@ -158,7 +158,7 @@ def _adopt(env: Environment, known: Mapping[str, str]) -> None:
     """Let the rescue refs of the attempt's own repository stand where those of the person's do: so what is made here continues them."""
     moves = "".join(f"update {ref} {oid}\n" for ref, oid in known.items() if not ref.startswith(f"{refs.HEADS}/"))
     if moves:
-        env.repo.git.run(env.repo.store, "update-ref", "--no-deref", "--stdin", stdin=moves.encode())
+        env.repo.run("update-ref", "--no-deref", "--stdin", stdin=moves.encode())
 
 
 def _hand_over(env: Environment, found: Mapping[str, str], known: Mapping[str, str], bare: Path, *, everything: bool) -> None:

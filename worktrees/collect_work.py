@@ -335,7 +335,7 @@ def _whole(env: Environment, ours: Mapping[str, str]) -> dict[str, str]:
         part = todo.pop()
         asked = "\n".join([*part.values(), f"^{env.base}", ""]).encode()
         try:
-            env.repo.git.run(env.repo.store, "rev-list", "--objects", "--quiet", "--stdin", stdin=asked, deadline_s=BULK_S)
+            env.repo.run("rev-list", "--objects", "--quiet", "--stdin", stdin=asked, deadline_s=BULK_S)
             whole |= part
         except ToolHung:
             raise

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from supervisor.host import files, scratch
-from supervisor.host.untrusted_fs import Folder, entries, folder
+from supervisor.host.untrusted_fs import Folder, entries, folder, remove_tree
 from supervisor.kernel.errors import HostError, NotFound, Refused, Tampered, ToolFailed
 from supervisor.kernel.records import attempt_name, branch_name, rescue_ref, tips_ref
 from worktrees import backends, private_repository, refs, registration, templates
 from worktrees.backends import copies
 from worktrees.backends.base import Backend
 from worktrees.backends.overlay import UserOverlay
-from worktrees.git import BULK_S, CHECKOUT_S, IDENTITY, Place, wrap_os_errors
+from worktrees.git import BULK_S, CHECKOUT_S, Place, wrap_os_errors
 from worktrees.mount_namespace import MountNamespace
 from worktrees.private_repository import Layers, beside, mark_removed, record, recorded, remove_beside
 from worktrees.registration import Registration, is_unusual, lock_reason, read_link
@@ -172,10 +172,9 @@ def take(repo: Repository, task: str, epoch: int, base: str, detach: Callable[[s
 
 def _keep(repo: Repository, ref: str, tip: str) -> None:
     """Let `ref` reach `tip`, which an attempt that could not be secured left on the branch."""
-    old = repo.git.run(repo.store, "for-each-ref", "--format=%(objectname)", ref).text
+    old = repo.commit(ref)
     if old:
-        argv = ("commit-tree", f"{tip}^{{tree}}", "-p", tip, "-p", old, "-m", "nightcrew: left by an attempt that was not secured")
-        tip = repo.git.run(repo.store, *argv, env=IDENTITY).text
+        tip = repo.write_commit(repo.tree(tip), (tip, old), b"nightcrew: left by an attempt that was not secured\n")
     refs.move(repo, ref, tip, old, "nightcrew: the next attempt takes the branch")
 
 
@@ -196,9 +195,9 @@ def move(repo: Repository, task: str, to: str, expected: str) -> None:
 
 def is_safe(repo: Repository, task: str, tip: str, base: str) -> bool:
     """Whether moving the branch off `tip` loses nothing: a rescue ref of this task, or the base itself, reaches it."""
-    if repo.git.run(repo.store, "for-each-ref", "--count=1", "--contains", tip, f"refs/nightcrew/rescue/{task}").text:
+    if repo.run("for-each-ref", "--count=1", "--contains", tip, f"refs/nightcrew/rescue/{task}").text:
         return True
-    return repo.git.run(repo.store, "merge-base", "--is-ancestor", tip, base, accept=(0, 1)).code == 0
+    return repo.has(base, tip)
 
 
 def in_the_way(repo: Repository, task: str, error: ToolFailed) -> Refused | ToolFailed:
@@ -206,7 +205,7 @@ def in_the_way(repo: Repository, task: str, error: ToolFailed) -> Refused | Tool
     parts = branch_name(task).split("/")
     for length in range(1, len(parts)):
         name = "/".join(parts[:length])
-        if repo.git.run(repo.store, "for-each-ref", f"refs/heads/{name}", "--format=%(refname)").text == f"refs/heads/{name}":
+        if repo.run("for-each-ref", f"refs/heads/{name}", "--format=%(refname)").text == f"refs/heads/{name}":
             return Refused(
                 "a branch of yours is in the way",
                 on=name,
@@ -572,7 +571,7 @@ def take_away(env: Environment, *, force: bool) -> None:
                 env.path.rmdir()
     elif env.private is not None and env.path.is_dir():
         with wrap_os_errors(env.path):
-            templates.remove_trees(env.path, keep=(".git",))
+            remove_tree(env.path, keep=(".git",))
     with wrap_os_errors(beside(env.path)):
         mark_removed(env.path)
     flags = ("--force",) if force or layered or env.private is not None else ()

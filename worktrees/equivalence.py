@@ -25,8 +25,9 @@ from supervisor.features.landing.terms import GeneratedRule
 from supervisor.host.scratch import locked_directory
 from supervisor.kernel.errors import some_of
 from worktrees import tree_merge
-from worktrees.git import BULK_S, Git, Place
-from worktrees.repository import Source
+from worktrees.git import BULK_S
+from worktrees.repository import Repository
+from worktrees.tree_merge import Merged
 
 OWN_MAX = 200
 """Commits of the branch that are compared one by one; of one with more, only the whole."""
@@ -91,8 +92,7 @@ class Standing:
 class _Store:
     """Where git is asked."""
 
-    git: Git
-    place: Place
+    repo: Repository
     rules: Sequence[GeneratedRule] = ()
 
     def is_made(self, name: str) -> bool:
@@ -100,7 +100,7 @@ class _Store:
         return any(rule.covers(name) for rule in self.rules)
 
     def text(self, *argv: str, stdin: str = "") -> str:
-        return self.git.run(self.place, *argv, stdin=os.fsencode(stdin), deadline_s=BULK_S).text
+        return self.repo.run(*argv, stdin=os.fsencode(stdin), deadline_s=BULK_S).text
 
     def patches(self, asked: Iterable[str], *flags: str) -> dict[str, str]:
         """A word for what each commit changes, equal for equal patches; none of those that change nothing. `asked` may name another
@@ -108,7 +108,7 @@ class _Store:
         lines = "".join(f"{one}\n" for one in asked)
         if not lines:
             return {}
-        said = self.git.run(self.place, *_DIFF, *_PATCH, *flags, stdin=lines.encode(), deadline_s=BULK_S).out
+        said = self.repo.run(*_DIFF, *_PATCH, *flags, stdin=lines.encode(), deadline_s=BULK_S).out
         return _words(said, frozenset(lines.encode().split()), self.is_made)
 
     def paths(self, asked: Iterable[str]) -> set[str]:
@@ -141,31 +141,25 @@ class _Store:
         return touching[:CANDIDATES], bounded
 
 
-def judge(git: Git, place: Place, target: str, tip: str, rules: Sequence[GeneratedRule] = ()) -> Standing:
-    """What `target` holds of the work of `tip`. Raises as `Git.run`, and OSError when nothing can be written beside git's locks."""
-    base = git.run(place, "merge-base", target, tip, accept=(0, 1)).text
+def judge(repo: Repository, target: str, tip: str, rules: Sequence[GeneratedRule] = ()) -> Standing:
+    """Say what the history of `target` holds of the work of `tip`: its commits, its effect, or its patches. This is the one answer to
+    "is this there already?" for trains, for `clean` and for reviews. Raises as `Git.run`, and OSError when nothing can be written beside
+    git's locks."""
+    base = repo.fork_point(target, tip)
     if not base:
         return Standing(held=False, why="no history in common")
-    tree, conflicts = tree_merge.merge(git, Source(place), target, tip)
-    store = _Store(git, place, rules if _holds_more(git, place, base, tip, rules) else ())
-    if not conflicts and tree == store.text("rev-parse", "--verify", f"{target}^{{tree}}"):
+    if base == tip:
+        return Standing(held=True, why="its commits are on the branch")
+    merged = tree_merge.merge(repo, target, tip)
+    changes_more = rules and any(not any(rule.covers(name) for rule in rules) for name in tree_merge.changes(repo, base, tip))
+    store = _Store(repo, rules if changes_more else ())  # a branch that changed nothing but what commands make is compared whole
+    if not merged.conflicts and merged.tree == repo.tree(target):
         return Standing(held=True, why="merging it would change nothing")
-    if store.rules and all(map(store.is_made, both := _differing(store, target, tree) | set(conflicts))):
+    if store.rules and all(map(store.is_made, both := {*tree_merge.changes(repo, target, merged.tree), *merged.conflicts})):
         return Standing(held=True, why=f"merging it would change nothing but generated files: {some_of(sorted(both), 3)}")
     seen = _compared(store, base, target, tip)
-    gone = _gone(store, (base, target, tip), tree, conflicts) if seen.held else ""
+    gone = _gone(store, (base, target, tip), merged) if seen.held else ""
     return Standing(held=False, why=f"{seen.why}, but the effect is gone: {gone}", commits=seen.commits) if gone else seen
-
-
-def _holds_more(git: Git, place: Place, base: str, tip: str, rules: Sequence[GeneratedRule]) -> bool:
-    """Whether the branch changed a file that no command makes."""
-    names = _differing(_Store(git, place), base, tip) if rules else ()
-    return any(not any(rule.covers(name) for rule in rules) for name in names)
-
-
-def _differing(store: _Store, old: str, new: str) -> set[str]:
-    names = store.text("diff-tree", "-r", "-z", "--name-only", "--no-renames", old, new).split("\0")
-    return {name for name in names if name}
 
 
 def _compared(store: _Store, base: str, target: str, tip: str) -> Standing:
@@ -240,9 +234,8 @@ def _empty_merges(store: _Store, merges: Sequence[Sequence[str]]) -> set[str]:
     found = set()
     for oid, *parents in merges[:MERGES]:
         if len(parents) == 2:
-            argv = ("merge-tree", "--write-tree", "--no-messages", *parents)
-            answer = store.git.run(store.place, *argv, accept=(0, 1), deadline_s=BULK_S)
-            if answer.code == 0 and answer.text == store.text("rev-parse", "--verify", f"{oid}^{{tree}}"):
+            merged = tree_merge.merge(store.repo, parents[0], parents[1])
+            if not merged.conflicts and merged.tree == store.repo.tree(oid):
                 found.add(oid)
     return found
 
@@ -283,10 +276,11 @@ def _unescaped(match: re.Match[bytes]) -> bytes:
     return bytes([int(said, 8)]) if said.isdigit() else _ESCAPES.get(said, said)
 
 
-def _gone(store: _Store, three: tuple[str, str, str], tree: str, conflicts: Sequence[str]) -> str:
+def _gone(store: _Store, three: tuple[str, str, str], merged: Merged) -> str:
     """Files in which merging would bring something that was there before; "" when the other branch has only gone on."""
-    both = {name for name in conflicts if not store.is_made(name)}
-    lost = sorted(name for name in _differing(store, three[1], tree) - set(conflicts) if not store.is_made(name))
+    both = {name for name in merged.conflicts if not store.is_made(name)}
+    differing = tree_merge.changes(store.repo, three[1], merged.tree).keys() - set(merged.conflicts)
+    lost = sorted(name for name in differing if not store.is_made(name))
     if len(both) > CONFLICTS:
         return f"more than {CONFLICTS} files changed on both sides"
     lost += [] if lost else [name for name in sorted(both) if not _went_on(store, three, name)]
@@ -304,12 +298,12 @@ def _went_on(store: _Store, three: tuple[str, str, str], name: str) -> bool:
         return False
     if any(row is not None and int(row[2]) > _SIZE_MAX for row in (base, here, there)):
         return base is None or here[0] != base[0]
-    with locked_directory(store.git.scratch(), "merged.") as scratch:
+    with locked_directory(store.repo.git.scratch(), "merged.") as scratch:
         files = []
         for label, row in (("here", here), ("base", base), ("there", there)):
             files.append(str(scratch / label))
-            Path(files[-1]).write_bytes(store.git.run(store.place, "cat-file", "blob", row[0]).out if row is not None else b"")
-        answer = store.git.run(store.place, "merge-file", "-p", "--ours", *files, accept=(0, 255))
+            Path(files[-1]).write_bytes(store.repo.run("cat-file", "blob", row[0]).out if row is not None else b"")
+        answer = store.repo.run("merge-file", "-p", "--ours", *files, accept=(0, 255))
         if answer.code:  # binary: no lines to compare, and `_compared` has looked whether it was taken back
             return base is None or here[0] != base[0]
         return answer.out == Path(files[0]).read_bytes()

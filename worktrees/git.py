@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, TypedDict
 
 from supervisor.host import files, procfs
 from supervisor.kernel.errors import HostError, NightcrewError, ToolFailed, ToolHung, ToolMissing
@@ -442,6 +442,17 @@ class Answer:
     def text(self) -> str:
         """`out` without its last line break, as text that `os.fsencode` turns back into the same bytes."""
         return os.fsdecode(self.out.removesuffix(b"\n"))
+
+
+class RunOptions(TypedDict, total=False):
+    """The options of `Git.run`, for those who pass them on."""
+
+    stdin: bytes | int
+    env: Mapping[str, str] | None
+    accept: tuple[int, ...]
+    deadline_s: float
+    bounds: Bounds | None
+    survives: bool
 
 
 Opened = tuple[subprocess.Popen[bytes], object]  # a process, and what must be kept until it has ended

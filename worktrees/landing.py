@@ -1,27 +1,29 @@
-"""Move a branch of the person's forward, and integrate edits of many workers."""
+"""Bring results home: move a branch of the person's forward, and integrate edits of many workers."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from supervisor.features.landing.terms import GeneratedRule
 from supervisor.host.untrusted_fs import folder
-from supervisor.kernel.errors import NotFound, Refused, ToolFailed, one_line
+from supervisor.kernel.errors import NotFound, Refused, ToolFailed, one_line, some_of
 from supervisor.kernel.records import left_ref, merge_branch
 from worktrees import merge, refs, tree_merge
 from worktrees.git import BULK_S, CHECKOUT_S, IDENTITY
-from worktrees.merge import ByHand
+from worktrees.merge import ByHand, quoted, refused
 from worktrees.refs import HEADS, Update
-from worktrees.repository import Repository, Source, discover, operation
-from worktrees.tree_merge import DIFF, GONE, LINK
+from worktrees.repository import File, Repository, Source, current_branch, discover, files, operation
+from worktrees.tree_merge import GONE, LINK, Changes
 
 # Landing
 # -------
-# Moves a branch of the person's forward, at the end of a train: as compare and swap, and with the checkout that is on it, if any.
+# Moves a branch of the person's forward, for `take` and at the end of a train: as compare and swap, and with the checkout that is on it,
+# if any. What is merged is known before anything is touched; what is left is a fast-forward, which git does as one guarded step.
 #
 # Where git as we run it would skip something that the repository relies on (filters, hooks), nothing moves: the person gets the
 # command.
@@ -39,18 +41,18 @@ class Moved:
 
 
 def tip(repo: Repository, branch: str) -> str:
-    """The commit that the person's branch (its short name) stands on. Raises NotFound."""
-    argv = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{HEADS}/{branch}^{{commit}}")
-    answer = repo.git.run(repo.store, *argv, accept=(0, 1, 128))
-    if answer.code:
-        raise NotFound("no such branch", on=branch, hint=f"git -C {shlex.quote(str(repo.root))} branch")
-    return answer.text
+    """Return the commit that a branch (its short name), or a ref by its full name, stands on. Raises NotFound."""
+    found = repo.commit(branch if branch.startswith("refs/") else f"{HEADS}/{branch}")
+    if not found:
+        raise NotFound("no such branch", on=branch, hint=f"git -C {quoted(repo.root)} branch")
+    return found
 
 
 def readiness(repo: Repository, branch: str) -> str:
     """Why `move` would refuse now, whatever the new commit is, or ""."""
     try:
-        _holder_at_rest(repo, branch)
+        if (there := _holder_at_rest(repo, branch)) is not None:
+            merge.refuse_dirty(there)
     except (Refused, NotFound) as error:
         return error.why or error.what
     return ""
@@ -65,12 +67,57 @@ def holder(repo: Repository, branch: str) -> Repository | None:
     """The checkout that is on the branch; None when there is none. Raises Refused when there are several, or it is not there now."""
     found = _checkouts(repo, branch)
     if len(found) > 1:
-        raise _refused(branch, f"it is checked out at {' and at '.join(map(str, found))}", f"git -C {_quoted(found[1])} switch --detach")
+        raise refused(branch, f"it is checked out at {' and at '.join(map(str, found))}", f"git -C {quoted(found[1])} switch --detach")
     if not found or found[0] == repo.root:
         return repo if found else None
     if not found[0].is_dir():
-        raise _refused(branch, f"it is checked out at {found[0]}, which is not there", f"git -C {_quoted(repo.root)} worktree prune")
+        raise refused(branch, f"it is checked out at {found[0]}, which is not there", f"git -C {quoted(repo.root)} worktree prune")
     return discover(repo.git, found[0])
+
+
+def take(repo: Repository, ref: str, message: str = "", *, only: str = "", generated: Sequence[GeneratedRule] = ()) -> Moved | ByHand:
+    """Merge a branch (or a ref, by its full name) into the branch that is checked out at `repo`: a train of one result, without a gate,
+    that needs no supervisor. `only`: the commit that the person agreed to. No command of `generated` is run: where nothing but such files
+    conflicts the refusal says what runs them.
+
+    Raises Refused as `move`, and where it would conflict or HEAD is detached; NotFound when there is no such branch; ToolFailed when git
+    could not write.
+    """
+    with repo.git.lock(repo.common_dir):
+        result = tip(repo, ref)
+        if only and result != only:
+            why = f"{ref} is {result[:12]} by now, and {only[:12]} was agreed to"
+            raise refused(repo.root, why, f"git -C {quoted(repo.root)} log {shlex.quote(ref)}")
+        head = repo.git.run(repo.checkout, "rev-parse", "--verify", "HEAD^{commit}").text
+        base = repo.fork_point(head, result)
+        if base == result:
+            return Moved(head, repo.root)
+        _refuse_busy(repo)
+        branch = current_branch(repo.git, repo.checkout)
+        if branch is None:
+            raise refused(repo.root, "HEAD is detached", f"git -C {quoted(repo.root)} switch BRANCH")
+        there = _holder_at_rest(repo, branch) or repo
+        command = f"git -C {quoted(repo.root)} merge {shlex.quote(ref)}"
+        if base == head:
+            return _advanced(there, merge.bypassed_by_move(there, head, result), command, lambda: result)
+
+        def merged() -> str:
+            return _merged(repo, head, result, message or f"Merge branch '{ref}' into {branch}", command, generated)
+
+        return _advanced(there, merge.bypassed_by_merge(there, head, result), command, merged)
+
+
+def _merged(repo: Repository, head: str, result: str, message: str, command: str, generated: Sequence[GeneratedRule]) -> str:
+    """Write the merge as the person would commit it: their identity, their branch as the first parent. Raises Refused for a conflict."""
+    merged = tree_merge.merge(repo, head, result, Source(repo.checkout))
+    if merged.conflicts:
+        why = f"it would conflict in {some_of(merged.conflicts)}"
+        if all(any(rule.covers(path) for rule in generated) for path in merged.conflicts):
+            why, command = f"{why}, which commands make; take runs none of them", "nightcrew land NAME, which has them made anew"
+        raise refused(repo.root, why, command)
+    who = {role: merge.person(repo, role) for role in ("AUTHOR", "COMMITTER")}
+    names = {f"GIT_{role}_NAME": one.name for role, one in who.items()} | {f"GIT_{role}_EMAIL": one.mail for role, one in who.items()}
+    return repo.write_commit(merged.tree, (head, result), message.encode("utf-8", "replace") + b"\n", names)
 
 
 def move(repo: Repository, branch: str, old: str, new: str) -> Moved | ByHand:
@@ -85,15 +132,23 @@ def move(repo: Repository, branch: str, old: str, new: str) -> Moved | ByHand:
             return Moved(new, next(iter(_checkouts(repo, branch)), None))
         if stands != old:
             why = f"it stands on {stands[:12]} by now, and on {old[:12]} when its results were tried"
-            raise _refused(branch, why, _log(repo, old, branch))
-        if repo.git.run(repo.store, "merge-base", "--is-ancestor", old, new, accept=(0, 1)).code:
-            raise _refused(branch, f"{new[:12]} does not contain {old[:12]}", _log(repo, old, new))
+            raise refused(branch, why, _log(repo, old, branch))
+        if not repo.has(new, old):
+            raise refused(branch, f"{new[:12]} does not contain {old[:12]}", _log(repo, old, new))
         there = _holder_at_rest(repo, branch)
         if there is None:
             return _moved_ref(repo, branch, old, new)
-        if why := merge.bypassed_by_move(there, old, new):
-            return ByHand(why, (by_hand(repo, branch, old, new),))
-        return Moved(new, there.root, unlocked=merge.advance(there, new))
+        return _advanced(there, merge.bypassed_by_move(there, old, new), by_hand(repo, branch, old, new), lambda: new)
+
+
+def _advanced(there: Repository, skipped: str, command: str, make: Callable[[], str]) -> Moved | ByHand:
+    """Move the checkout `there`, and the branch with it, to the commit that `make` gives: the one way home of a result. `skipped` says what
+    git as we run it would skip; the person does it by `command` then."""
+    if skipped:
+        return ByHand(skipped, (command,))
+    merge.refuse_dirty(there)
+    commit = make()
+    return Moved(commit, there.root, unlocked=merge.advance(there, commit))
 
 
 def _moved_ref(repo: Repository, branch: str, old: str, new: str) -> Moved | ByHand:
@@ -103,31 +158,30 @@ def _moved_ref(repo: Repository, branch: str, old: str, new: str) -> Moved | ByH
     try:
         refs.move(repo, ref, new, old, "nightcrew land")
     except ToolFailed as error:
-        raise _refused(branch, error.why, _log(repo, old, branch)) from error
+        raise refused(branch, error.why, _log(repo, old, branch)) from error
     return Moved(new, None)
 
 
 def by_hand(repo: Repository, branch: str, old: str, new: str) -> str:
     """The command with which a person moves the branch forward with their own git."""
     for top in _checkouts(repo, branch):
-        return f"git -C {_quoted(top)} merge --ff-only {new}"
-    return f"git -C {_quoted(repo.root)} update-ref {shlex.quote(f'{HEADS}/{branch}')} {new} {old}"
+        return f"git -C {quoted(top)} merge --ff-only {new}"
+    return f"git -C {quoted(repo.root)} update-ref {shlex.quote(f'{HEADS}/{branch}')} {new} {old}"
 
 
 def _holder_at_rest(repo: Repository, branch: str) -> Repository | None:
     """`holder`. Raises Refused also when that, or the branch, is not to be moved now."""
-    named = repo.git.run(repo.store, "symbolic-ref", "--quiet", f"{HEADS}/{branch}", accept=(0, 1, 128))
+    named = repo.run("symbolic-ref", "--quiet", f"{HEADS}/{branch}", accept=(0, 1, 128))
     if not named.code:
         name = named.text.removeprefix(f"{HEADS}/")
-        raise _refused(
-            branch, f"it is another name of {name}", f"git -C {_quoted(repo.root)} symbolic-ref {shlex.quote(f'{HEADS}/{branch}')}"
+        raise refused(
+            branch, f"it is another name of {name}", f"git -C {quoted(repo.root)} symbolic-ref {shlex.quote(f'{HEADS}/{branch}')}"
         )
     there = holder(repo, branch)
     if there is not None:
-        _refuse_busy(there.git_dir, there.root, branch)
-        merge.refuse_dirty(there)
+        _refuse_busy(there)
     elif doing := _detached_from(repo, branch):
-        raise _refused(branch, f"{doing} of it is in progress", f"git -C {_quoted(repo.root)} worktree list")
+        raise refused(branch, f"{doing} of it is in progress", f"git -C {quoted(repo.root)} worktree list")
     return there
 
 
@@ -140,10 +194,10 @@ def _checkouts(repo: Repository, branch: str) -> list[Path]:
     return [Path(entry[0].removeprefix("worktree ")) for entry in entries if f"branch {HEADS}/{branch}" in entry[1:]]
 
 
-def _refuse_busy(git_dir: Path, root: Path, branch: str) -> None:
+def _refuse_busy(there: Repository) -> None:
     """Raises Refused when the checkout is in the middle of something."""
-    if doing := operation(git_dir):
-        raise _refused(branch, f"a {doing} is in progress in {root}", f"git -C {_quoted(root)} status")
+    if doing := operation(there.git_dir):
+        raise refused(there.root, f"a {doing} is in progress", f"git -C {quoted(there.root)} status")
 
 
 _BEGUN = (("rebase-merge", "head-name", "a rebase"), ("rebase-apply", "head-name", "a rebase"), ("", "BISECT_START", "a bisect"))
@@ -166,15 +220,7 @@ def _detached_from(repo: Repository, branch: str) -> str:
 
 
 def _log(repo: Repository, old: str, new: str) -> str:
-    return f"git -C {_quoted(repo.root)} log --oneline {old[:12]}..{shlex.quote(new)}"
-
-
-def _quoted(path: Path) -> str:
-    return shlex.quote(str(path))
-
-
-def _refused(branch: str, why: str, hint: str) -> Refused:
-    return Refused("the branch was not moved", on=branch, why=why, kept="your checkout as it was, and what passed", hint=hint)
+    return f"git -C {quoted(repo.root)} log --oneline {old[:12]}..{shlex.quote(new)}"
 
 
 # Integration
@@ -225,15 +271,6 @@ class Integrated:
     left: tuple[Left, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Change:
-    """One file's. Modes and oids as git writes them."""
-
-    path: bytes
-    old: tuple[str, str]
-    new: tuple[str, str]
-
-
 def integrate(repo: Repository, name: str, base: str, edits: Sequence[Edit]) -> Integrated:
     """Make the branch of the map `name` (12 hex) hold `edits` on top of commit `base`, in their order. Without one that changes anything no
     branch is made.
@@ -243,8 +280,9 @@ def integrate(repo: Repository, name: str, base: str, edits: Sequence[Edit]) -> 
     there = _existing(repo, [oid for edit in edits for oid in (edit.base, edit.tip)])
     known = [edit for edit in edits if edit.base in there and edit.tip in there]
     gone = [Left(edit, "its commit is gone") for edit in edits if edit.base not in there or edit.tip not in there]
-    fold = _Fold(repo, name, base)
-    for edit, changes in zip(known, _changes(repo, known), strict=True):
+    trees, fold = repo.trees(there), _Fold(repo, name, base)
+    changed = tree_merge.changes_of_pairs(repo, [(trees[edit.base], trees[edit.tip]) for edit in known])
+    for edit, changes in zip(known, changed, strict=True):
         fold.add(edit, changes)
     tip = fold.finish()
     left = sorted([*fold.left, *gone], key=lambda one: one.edit.position)
@@ -258,33 +296,33 @@ class _Fold:
     def __init__(self, repo: Repository, name: str, base: str) -> None:
         self._repo, self._name = repo, name
         self._tip = base
-        self._date = repo.git.run(repo.store, "show", "-s", "--format=%ct", base).text
-        self._pending: list[tuple[Edit, Sequence[_Change]]] = []
-        self._files = dict(_listing(repo, base))
+        self._date = repo.run("show", "-s", "--format=%ct", base).text
+        self._pending: list[tuple[Edit, Changes]] = []
+        self._files = files(repo, base)
         self._folders = {above for path in self._files for above in _above(path)}
         self.merged: list[int] = []
         self.left: list[Left] = []
 
-    def add(self, edit: Edit, changes: Sequence[_Change]) -> None:
+    def add(self, edit: Edit, changes: Changes) -> None:
         """Put the edit on the branch, or among what is left."""
         if not changes:
             return
-        if links := [os.fsdecode(change.path) for change in changes if change.new[0] == LINK]:
+        if links := [path for path, (_, new) in changes.items() if new.mode == LINK]:
             self._leave(edit, "it has a commit of another repository, which nobody may have", links)
             return
-        if all(self._fits(change) for change in changes):
+        if all(self._fits(path, old) for path, (old, _) in changes.items()):
             self._pending.append((edit, changes))
             self._note(changes)
             self.merged.append(edit.position)
             return
         self._write()
-        tree, conflicts = tree_merge.replay(self._repo.git, Source(self._repo.store), edit.base, self._tip, edit.tip)
-        if conflicts:
-            self._leave(edit, "it conflicts with what is on the branch", conflicts)
+        merged = tree_merge.replay(self._repo, edit.base, self._tip, edit.tip)
+        if merged.conflicts:
+            self._leave(edit, "it conflicts with what is on the branch", merged.conflicts)
             return
-        self._note(_between(self._repo, f"{self._tip}^{{tree}}", tree))
-        argv = ("commit-tree", tree, "-p", self._tip, "-F", "-")
-        self._tip = self._run(*argv, stdin=self._message(edit))
+        self._note(tree_merge.changes(self._repo, self._tip, merged.tree))
+        moment = {"GIT_AUTHOR_DATE": f"@{self._date} +0000", "GIT_COMMITTER_DATE": f"@{self._date} +0000"}
+        self._tip = self._repo.write_commit(merged.tree, (self._tip,), self._message(edit), {**IDENTITY, **moment})
         self.merged.append(edit.position)
 
     def _leave(self, edit: Edit, why: str, files: Sequence[str]) -> None:
@@ -295,24 +333,20 @@ class _Fold:
         self._write()
         return self._tip
 
-    def _fits(self, change: _Change) -> bool:
+    def _fits(self, path: str, old: File) -> bool:
         """Whether the file is on the branch as the edit found it, and nothing is in the way of a new one."""
-        if change.old[0] != GONE:
-            return self._files.get(change.path) == change.old
-        clear = change.path not in self._files and change.path not in self._folders
-        return clear and not any(above in self._files for above in _above(change.path))
+        if old.mode != GONE:
+            return self._files.get(path) == old
+        clear = path not in self._files and path not in self._folders
+        return clear and not any(above in self._files for above in _above(path))
 
-    def _note(self, changes: Iterable[_Change]) -> None:
-        for change in changes:
-            if change.new[0] == GONE:
-                self._files.pop(change.path, None)
+    def _note(self, changes: Changes) -> None:
+        for path, (_, new) in changes.items():
+            if new.mode == GONE:
+                self._files.pop(path, None)
             else:
-                self._files[change.path] = change.new
-                self._folders.update(_above(change.path))
-
-    def _run(self, *argv: str, stdin: bytes = b"") -> str:
-        moment = {"GIT_AUTHOR_DATE": f"@{self._date} +0000", "GIT_COMMITTER_DATE": f"@{self._date} +0000"}
-        return self._repo.git.run(self._repo.store, *argv, stdin=stdin, env={**IDENTITY, **moment}).text
+                self._files[path] = new
+                self._folders.update(_above(path))
 
     def _message(self, edit: Edit) -> bytes:
         trailers = f"{_MAP}: {self._name}\n{_ITEM}: {edit.position}\n{_FROM}: {edit.tip}\n"
@@ -330,88 +364,36 @@ class _Fold:
             before = f":{mark - 1}" if mark > 1 else self._tip
             lines.append(f"commit {ref}\nmark :{mark}\n".encode() + b"author " + who + b"committer " + who)
             lines.append(f"data {len(message)}\n".encode() + message + f"\nfrom {before}\n".encode())
-            lines += [_line(change) for change in sorted(changes, key=lambda change: change.new[0] != GONE)]
+            lines += [_line(path, new) for path, (_, new) in sorted(changes.items(), key=lambda change: change[1][1].mode != GONE)]
         end = f"get-mark :{len(self._pending)}\nreset {ref}\nfrom {'0' * len(self._tip)}\n\ndone\n"
         script = b"".join([*lines, end.encode()])
         flags = ("--quiet", "--done", "--force", "--date-format=raw")
-        self._tip = self._repo.git.run(self._repo.store, "fast-import", *flags, stdin=script, deadline_s=CHECKOUT_S).text
+        self._tip = self._repo.run("fast-import", *flags, stdin=script, deadline_s=CHECKOUT_S).text
         self._pending = []
 
 
-def _line(change: _Change) -> bytes:
+def _line(name: str, new: File) -> bytes:
     """Of a fast-import script: files that go come before those that take their place."""
-    path = b'"' + b"".join(_QUOTED.get(byte, bytes([byte])) for byte in change.path) + b'"'
-    if change.new[0] == GONE:
-        return b"D " + path + b"\n"
-    return f"M {change.new[0]} {change.new[1]} ".encode() + path + b"\n"
+    path = b'"' + b"".join(_QUOTED.get(byte, bytes([byte])) for byte in os.fsencode(name)) + b'"'
+    return b"D " + path + b"\n" if new.mode == GONE else f"M {new.mode} {new.oid} ".encode() + path + b"\n"
 
 
 _QUOTED = {ord('"'): b'\\"', ord("\\"): b"\\\\", ord("\n"): b"\\n"}
 
 
-def _above(path: bytes) -> Iterator[bytes]:
+def _above(path: str) -> Iterator[str]:
     """The directories that a path lies in, innermost first."""
-    while b"/" in path:
-        path = path.rpartition(b"/")[0]
+    while "/" in path:
+        path = path.rpartition("/")[0]
         yield path
-
-
-def _listing(repo: Repository, commit: str) -> Iterator[tuple[bytes, tuple[str, str]]]:
-    """Every file of a commit: path, and mode and oid."""
-    for row in repo.git.run(repo.store, "ls-tree", "-r", "-z", "--full-tree", commit, deadline_s=BULK_S).out.split(b"\0")[:-1]:
-        facts, _, path = row.partition(b"\t")
-        mode, _, oid = facts.decode().split(" ")
-        yield path, (mode, oid)
 
 
 def _existing(repo: Repository, oids: Sequence[str]) -> set[str]:
     """Those that are commits of the repository."""
     if not oids:
         return set()
-    lines = repo.git.run(repo.store, "cat-file", "--batch-check", stdin="\n".join(oids).encode() + b"\n", deadline_s=BULK_S).text
+    lines = repo.run("cat-file", "--batch-check", stdin="\n".join(oids).encode() + b"\n", deadline_s=BULK_S).text
     return {line.split(" ")[0] for line in lines.splitlines() if line.split(" ")[1:2] == ["commit"]}
-
-
-def _changes(repo: Repository, edits: Sequence[Edit]) -> Iterator[list[_Change]]:
-    """What each edit changes, file by file; one process for all."""
-    trees = _trees(repo, [oid for edit in edits for oid in (edit.base, edit.tip)])
-    pairs = [(trees[edit.base], trees[edit.tip]) for edit in edits]
-    asked = "".join(f"{old} {new}\n" for old, new in pairs if old != new).encode()
-    out = repo.git.run(repo.store, *DIFF, "--stdin", stdin=asked, deadline_s=BULK_S).out if asked else b""
-    found = _sections(out)
-    for old, new in pairs:
-        yield next(found) if old != new else []
-
-
-def _sections(out: bytes) -> Iterator[list[_Change]]:
-    """What `diff-tree --stdin` says of each pair of trees: a line with both, which ends in a line break, then the rows."""
-    head, _, rest = out.partition(b"\n")
-    while head:
-        here: list[_Change] = []
-        while rest.startswith(b":"):
-            facts, path, rest = rest.split(b"\0", 2)
-            here.append(_change(facts, path))
-        yield here
-        head, _, rest = rest.partition(b"\n")
-
-
-def _change(facts: bytes, path: bytes) -> _Change:
-    old_mode, new_mode, old, new, _ = facts.decode().removeprefix(":").split(" ")
-    return _Change(path, (old_mode, old), (new_mode, new))
-
-
-def _between(repo: Repository, old: str, new: str) -> list[_Change]:
-    out = repo.git.run(repo.store, *DIFF, old, new, deadline_s=BULK_S).out
-    fields = out.split(b"\0")[:-1]
-    return [_change(facts, path) for facts, path in zip(fields[::2], fields[1::2], strict=True)]
-
-
-def _trees(repo: Repository, commits: Sequence[str]) -> dict[str, str]:
-    asked = "".join(f"{commit}^{{tree}}\n" for commit in commits).encode()
-    if not asked:
-        return {}
-    found = repo.git.run(repo.store, "cat-file", "--batch-check=%(objectname)", stdin=asked, deadline_s=BULK_S).text
-    return dict(zip(commits, found.splitlines(), strict=True))
 
 
 def _publish(repo: Repository, name: str, base: str, tip: str, left: Sequence[Left]) -> None:
@@ -441,7 +423,7 @@ def _refuse_theirs(repo: Repository, name: str, base: str, old: str, holder: str
         raise Refused("the edits were not merged", on=branch, why=f"it is checked out at {holder}", kept=kept, hint=hint)
     if not old or old == base:
         return
-    said = repo.git.run(repo.store, "show", "-s", "--format=%ce%n%B", old).text
+    said = repo.run("show", "-s", "--format=%ce%n%B", old).text
     mail, _, message = said.partition("\n")
     if mail != IDENTITY["GIT_COMMITTER_EMAIL"] or f"{_MAP}: {name}" not in message.splitlines():
         why = f"commit {old[:12]} on it is not nightcrew's"

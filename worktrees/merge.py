@@ -1,4 +1,4 @@
-"""Merge a branch into the person's checkout; whether its work is merged already."""
+"""Move a checkout of the person's forward, and say whether a branch is merged already."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ from pathlib import Path
 
 from supervisor.config import project
 from supervisor.features.landing.terms import GeneratedRule, Person
-from supervisor.host.scratch import locked_directory
-from supervisor.kernel.errors import ConfigError, NotFound, Refused, ToolFailed, ToolHung, one_line, some_of
+from supervisor.kernel.errors import ConfigError, Refused, ToolFailed, ToolHung, one_line, some_of
 from worktrees import equivalence, locks, refs, repository, tree_merge
 from worktrees.changes import observe
 from worktrees.git import BULK_S, failure, wrap_os_errors
-from worktrees.repository import Repository, Source, drivers, main_root, operation
+from worktrees.patches import bounded
+from worktrees.repository import Repository, drivers, main_root
 from worktrees.tree_merge import GONE
 
 # Merge
 # -----
-# Merges a finished branch into the person's checkout, and shows its change.
+# What the person's own git would do in a checkout, how a checkout moves forward, and what a branch changed.
 #
-# The merge is computed beside the checkout, so a conflict is known before anything is touched; what is left is a fast-forward,
-# which git does as one guarded step. Where a hardened git would skip something the repository relies on (filters such as Git LFS,
-# hooks, signed commits), nothing is merged: the person gets the commands.
+# Where a hardened git would skip something the repository relies on (filters such as Git LFS, hooks, signed commits), nothing is merged:
+# the person gets the commands.
 
 
 MERGE_HOOKS = ("pre-merge-commit", "prepare-commit-msg", "commit-msg")
@@ -41,31 +40,6 @@ CHANGED_MAX, CHANGED_BYTES = 20_000, 4 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Preview:
-    """What merging `tip` into `head` would do. Nothing is touched by asking."""
-
-    head: str
-    tip: str
-    tree: str
-    """The merged tree; with conflicts it holds the marked files."""
-    conflicts: tuple[str, ...]
-    fast_forward: bool
-    """The checkout has nothing that the branch does not have."""
-    up_to_date: bool
-    """The branch has nothing new."""
-
-
-@dataclass(frozen=True, slots=True)
-class Merged:
-    """The checkout now stands on `commit`."""
-
-    commit: str
-    fast_forward: bool
-    unlocked: bool = False
-    """The index was locked by a git that was killed, and is not any more."""
-
-
-@dataclass(frozen=True, slots=True)
 class ByHand:
     """Not merged: `why`, and the exact shell commands that do it with everything the repository relies on."""
 
@@ -73,52 +47,9 @@ class ByHand:
     commands: tuple[str, ...]
 
 
-def preview(repo: Repository, branch: str) -> Preview:
-    """Return what `take` would do now with a branch, or with the full name of a ref. Raises NotFound when there is none."""
-    git, place = repo.git, repo.checkout
-    name = branch if branch.startswith("refs/") else f"refs/heads/{branch}"
-    tip = git.run(repo.store, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}", accept=(0, 1, 128))
-    if tip.code != 0:
-        raise NotFound("no such branch", on=branch)
-    head = git.run(place, "rev-parse", "--verify", "HEAD^{commit}").text
-    base = git.run(place, "merge-base", head, tip.text, accept=(0, 1)).text
-    tree, conflicts = tree_merge.merge(git, Source(place), head, tip.text)
-    return Preview(head, tip.text, tree, conflicts, fast_forward=base == head, up_to_date=base == tip.text)
-
-
-def has(repo: Repository, commit: str) -> bool:
-    """Whether the checkout has all of a commit; of one that is gone nobody knows. Raises as `Git.run`."""
-    return repo.git.run(repo.store, "merge-base", "--is-ancestor", commit, repo.head, accept=(0, 1, 128)).code == 0
-
-
-def take(repo: Repository, branch: str, message: str = "", *, only: str = "", generated: Sequence[GeneratedRule] = ()) -> Merged | ByHand:
-    """Merge `branch` (or a ref, by its full name) into the branch the person has checked out; with `only`, as long as it is that commit.
-    No command of `generated` is run: where nothing but such files conflicts the refusal says what runs them.
-
-    Raises Refused, with the checkout untouched, when it is dirty, detached, in the middle of something, or would conflict;
-    NotFound when there is no such branch; ToolFailed when git could not write.
-    """
-    with repo.git.lock(repo.common_dir):
-        plan = preview(repo, branch)
-        if only and plan.tip != only:
-            why = f"{branch} is {plan.tip[:12]} by now, and {only[:12]} was agreed to"
-            raise _refused(repo, why, f"git -C {_quoted(repo)} log {shlex.quote(branch)}")
-        if plan.up_to_date:
-            return Merged(plan.head, fast_forward=True)
-        current = _ready_checkout(repo, branch)
-        bypassed = _bypassed(repo, plan)
-        if bypassed:
-            return ByHand(bypassed, (f"git -C {_quoted(repo)} merge {shlex.quote(branch)}",))
-        refuse_dirty(repo)
-        if plan.conflicts:
-            raise _conflicts(repo, branch, plan, generated)
-        commit = plan.tip if plan.fast_forward else _merge_commit(repo, plan, message or f"Merge branch '{branch}' into {current}")
-        return Merged(commit, plan.fast_forward, unlocked=advance(repo, commit))
-
-
 def fork_point(repo: Repository, into: str, tip: str, began: str | None) -> str:
     """Return the newest commit that both have; where they have none, the commit `began` at which the work of `tip` began, if known."""
-    return repo.git.run(repo.store, "merge-base", into, tip, accept=(0, 1)).text or began or tip
+    return repo.fork_point(into, tip) or began or tip
 
 
 def diff(repo: Repository, base: str, tip: str, *, stat: bool = False) -> str:
@@ -131,41 +62,19 @@ def diff(repo: Repository, base: str, tip: str, *, stat: bool = False) -> str:
         "--dst-prefix=b/",
         *(("--stat",) if stat else ("--binary",)),
     )
-    return os.fsdecode(repo.git.run(repo.store, "diff", *flags, "--end-of-options", base, tip, "--", deadline_s=BULK_S).out)
+    return os.fsdecode(repo.run("diff", *flags, "--end-of-options", base, tip, "--", deadline_s=BULK_S).out)
 
 
 def patch(repo: Repository, base: str, tip: str, limit: int) -> bytes | None:
     """The change as text, without the content of binary files; None when it is larger than `limit` bytes, however large it is."""
-    with locked_directory(repo.git.scratch(), "nightcrew.") as scratch:
-        file = scratch / "patch"
-        flags = ("--no-ext-diff", "--no-textconv", "--no-color", f"--output={file}")
-        repo.git.run(repo.store, "diff", *flags, "--end-of-options", base, tip, "--", deadline_s=BULK_S)
-        return file.read_bytes() if file.stat().st_size <= limit else None
+    found, is_all = bounded(repo, limit, "diff", "--end-of-options", base, tip, "--")
+    return found if is_all else None
 
 
 def changed(repo: Repository, base: str, tip: str) -> list[str]:
     """Paths from the root of the files that differ, at most CHANGED_MAX of them; a renamed one has both names."""
-    with locked_directory(repo.git.scratch(), "nightcrew.") as scratch:
-        file = scratch / "names"
-        flags = ("--name-only", "-z", "--no-renames", "--no-ext-diff", "--no-textconv", f"--output={file}")
-        repo.git.run(repo.store, "diff", *flags, "--end-of-options", base, tip, "--", deadline_s=BULK_S)
-        with file.open("rb") as names:
-            found = names.read(CHANGED_BYTES).split(b"\0")[:-1]
-    return [name.decode("utf-8", "surrogateescape") for name in found[:CHANGED_MAX]]
-
-
-def _ready_checkout(repo: Repository, branch: str) -> str:
-    """Short name of the branch the person is on. Raises Refused when a merge there would not be what they mean."""
-    doing = operation(repo.git_dir)
-    if doing:
-        raise _refused(repo, f"a {doing} is in progress", f"git -C {_quoted(repo)} status")
-    head = repo.git.run(repo.checkout, "symbolic-ref", "-q", "HEAD", accept=(0, 1))
-    if head.code:
-        raise _refused(repo, "HEAD is detached", f"git -C {_quoted(repo)} switch BRANCH")
-    current = head.text.removeprefix("refs/heads/")
-    if current == branch:
-        raise _refused(repo, f"{branch} itself is checked out there", f"git -C {_quoted(repo)} switch BRANCH")
-    return current
+    found, _ = bounded(repo, CHANGED_BYTES, "diff", "--name-only", "-z", "--no-renames", "--end-of-options", base, tip, "--")
+    return [os.fsdecode(name) for name in found.split(b"\0")[:-1][:CHANGED_MAX]]
 
 
 def refuse_dirty(repo: Repository) -> None:
@@ -173,14 +82,12 @@ def refuse_dirty(repo: Repository) -> None:
     changes = observe(repo.git, repo.checkout)
     paths = [os.fsdecode(path) for path in (*changes.tracked, *changes.deleted)]
     if paths:
-        raise _refused(repo, f"uncommitted changes: {some_of(paths)}", f"git -C {_quoted(repo)} stash")
+        raise refused(repo.root, f"uncommitted changes: {some_of(paths)}", f"git -C {quoted(repo.root)} stash")
 
 
-def _bypassed(repo: Repository, plan: Preview) -> str:
-    """What a merge by us would skip here, or "": named for the person."""
-    if plan.fast_forward:
-        return bypassed_by_move(repo, plan.head, plan.tip)
-    return bypassed_by_move(repo, plan.head, plan.tip, ("merge",), MERGE_HOOKS) or unsigned(repo)
+def bypassed_by_merge(repo: Repository, old: str, new: str) -> str:
+    """Name what a merge commit by us would skip, beside what `bypassed_by_move` names, or ""."""
+    return bypassed_by_move(repo, old, new, ("merge",), MERGE_HOOKS) or unsigned(repo)
 
 
 def bypassed_by_move(repo: Repository, old: str, new: str, more: Sequence[str] = (), more_hooks: Sequence[str] = ()) -> str:
@@ -230,22 +137,12 @@ def _own_setting(repo: Repository, key: str, kind: str) -> str:
     return found[-1] if found else ""
 
 
-def _merge_commit(repo: Repository, plan: Preview, message: str) -> str:
-    """The merge as the person would commit it: their identity, their branch as the first parent."""
-    identity: dict[str, str] = {}
-    for role in ("AUTHOR", "COMMITTER"):
-        who = person(repo, role)
-        identity |= {f"GIT_{role}_NAME": who.name, f"GIT_{role}_EMAIL": who.mail}
-    argv = ("commit-tree", plan.tree, "-p", plan.head, "-p", plan.tip, "-F", "-")
-    return repo.git.run(repo.store, *argv, stdin=message.encode("utf-8", "replace") + b"\n", env=identity).text
-
-
 def person(repo: Repository, role: str = "AUTHOR") -> Person:
     """Who the person is to their own git. Raises Refused where it does not know."""
     answer = repo.git.ask(repo.root, "var", f"GIT_{role}_IDENT")
     if answer.code:
         hint = 'git config --global user.name "Your Name"; git config --global user.email you@example.com'
-        raise _refused(repo, "git does not know who you are", hint)
+        raise refused(repo.root, "git does not know who you are", hint)
     name, _, mail = answer.text.rpartition("> ")[0].rpartition(" <")
     return Person(name, mail)
 
@@ -271,22 +168,17 @@ def _fast_forward(repo: Repository, commit: str) -> None:
     except ToolHung:
         raise
     except ToolFailed as error:
-        raise _refused(repo, error.why, f"git -C {_quoted(repo)} status") from error
+        raise refused(repo.root, error.why, f"git -C {quoted(repo.root)} status") from error
 
 
-def _conflicts(repo: Repository, branch: str, plan: Preview, generated: Sequence[GeneratedRule]) -> Refused:
-    why = f"it would conflict in {some_of(plan.conflicts)}"
-    if all(any(rule.covers(path) for rule in generated) for path in plan.conflicts):
-        return _refused(repo, f"{why}, which commands make; take runs none of them", "nightcrew land NAME, which has them made anew")
-    return _refused(repo, why, f"git -C {_quoted(repo)} merge {shlex.quote(branch)}")
+def refused(on: object, why: str, hint: str) -> Refused:
+    """Return the error for a branch or a checkout that is not to be moved now."""
+    return Refused("nothing was merged into", on=str(on), why=why, kept="your checkout as it was", hint=hint)
 
 
-def _refused(repo: Repository, why: str, hint: str) -> Refused:
-    return Refused("nothing was merged into", on=str(repo.root), why=why, kept="your checkout as it was", hint=hint)
-
-
-def _quoted(repo: Repository) -> str:
-    return shlex.quote(str(repo.root))
+def quoted(path: Path) -> str:
+    """Return a path as a word of a shell."""
+    return shlex.quote(str(path))
 
 
 # Merge status
@@ -364,9 +256,9 @@ class Branches:
         self._tips = frozenset(tips)
         self._parents = self._walked()
         self._targets = _targets(repo) if self._parents is None or self._parents else {}
-        self._trees = _trees(repo, [*(self._tips & self._parents.keys()), *self._targets]) if self._parents else {}
+        self._trees = repo.trees([*(self._tips & self._parents.keys()), *self._targets]) if self._parents else {}
         self._rules = _generated(repo) if self._targets else ()
-        self._is_ancestor = functools.cache(lambda old, new: _leads(repo, old, new))
+        self._is_ancestor = functools.cache(lambda old, new: repo.has(new, old))
 
     def _walked(self) -> Mapping[str, tuple[str, ...]] | None:
         try:
@@ -417,7 +309,7 @@ class Branches:
             return {}
         asked = "".join(f"{oid}\n" for oid in commits).encode()
         argv = ("rev-list", "--no-walk=unsorted", "--stdin", "--format=%s")
-        lines = self._repo.git.run(self._repo.store, *argv, stdin=asked).text.split("\n")
+        lines = self._repo.run(*argv, stdin=asked).text.split("\n")
         return {head.removeprefix("commit "): one_line(said) for head, said in zip(lines[::2], lines[1::2], strict=False)}
 
     def _compared(self, target: str, tip: str, lost: _Lost | None) -> equivalence.Standing:
@@ -427,7 +319,7 @@ class Branches:
             same = self._trees[tip] == self._trees[target]
             return equivalence.Standing(held=same, why="its files are the same" if same else "")
         with wrap_os_errors(self._repo.git.scratch()):
-            return equivalence.judge(self._repo.git, self._repo.store, target, tip, self._rules)
+            return equivalence.judge(self._repo, target, tip, self._rules)
 
     def _reaches(self, lost: _Lost, target: str) -> bool:
         return target in lost.commits or target in lost.edge or any(self._is_ancestor(target, commit) for commit in lost.edge)
@@ -462,18 +354,6 @@ def _lost(parents: Mapping[str, tuple[str, ...]], tip: str) -> _Lost:
             commits.add(commit)
             todo += parents[commit]
     return _Lost(frozenset(commits), frozenset(edge))
-
-
-def _trees(repo: Repository, commits: Iterable[str]) -> dict[str, str]:
-    """The tree of each commit that git can read."""
-    names = list(dict.fromkeys(commits))
-    asked = "".join(f"{name}^{{tree}}\n" for name in names).encode()
-    found = repo.git.run(repo.store, "cat-file", "--batch-check=%(objectname)", stdin=asked).text.splitlines()
-    return {name: tree for name, tree in zip(names, found, strict=True) if " " not in tree}
-
-
-def _leads(repo: Repository, old: str, new: str) -> bool:
-    return old == new or repo.git.run(repo.store, "merge-base", "--is-ancestor", old, new, accept=(0, 1)).code == 0
 
 
 def _targets(repo: Repository) -> dict[str, str]:

@@ -57,7 +57,7 @@ def outlast(common_dir: Path) -> None:
 def check_kept(repo: Repository, commits: Sequence[str], known: str) -> None:
     """Raises ToolFailed when a collection took an object of `commits`, which refs name now, that `known` does not have."""
     outlast(repo.common_dir)
-    repo.git.run(repo.store, "rev-list", "--objects", "--quiet", *commits, f"^{known}", deadline_s=BULK_S)
+    repo.run("rev-list", "--objects", "--quiet", *commits, f"^{known}", deadline_s=BULK_S)
 
 
 # Quarantine
@@ -325,8 +325,7 @@ class _Intake:
 
     def git(self, *argv: str, stdin: bytes | int, file_max: int = BYTES_MAX, accept: tuple[int, ...] = (0,)) -> Answer:
         """A verb that writes into the quarantine, and reads the repository's objects beside it."""
-        return self.repo.git.run(
-            self.repo.store,
+        return self.repo.run(
             *argv,
             stdin=stdin,
             env=environment(self.place, self.objects),

@@ -22,7 +22,7 @@ PATCH_MAX = 16 * 2**20
 """Bytes of the patch that are read."""
 FILES_MAX = 20_000
 
-_FLAGS = ("-r", "-M", "-l1000", "--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=none")
+_FLAGS = ("-r", "-M", "-l1000", "--ignore-submodules=none")
 _HUNK = re.compile(rb"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 
 
@@ -35,7 +35,7 @@ class _Section:
 def read_patch(repo: Repository, base: str, tip: str, context: int = 3) -> list[FileDiff]:
     """Every file that differs, at most FILES_MAX, in git's order. What lies behind PATCH_MAX is `cut`. Raises as `Git.run`."""
     rows = _rows(repo, base, tip)[:FILES_MAX]
-    patch, whole = _patch(repo, base, tip, context)
+    patch, whole = bounded(repo, PATCH_MAX, "diff-tree", "-p", f"-U{context}", *_FLAGS, base, tip)
     sections = list(_sections(patch))
     last = len(sections) - 1
     found, place = [], 0
@@ -50,7 +50,7 @@ def read_patch(repo: Repository, base: str, tip: str, context: int = 3) -> list[
 
 
 def _rows(repo: Repository, base: str, tip: str) -> list[FileDiff]:
-    words = iter(repo.git.run(repo.store, "diff-tree", "-z", "--raw", *_FLAGS, base, tip, deadline_s=BULK_S).text.split("\0"))
+    words = iter(repo.run("diff-tree", "-z", "--raw", *_FLAGS, base, tip, deadline_s=BULK_S).text.split("\0"))
     found = []
     for facts in words:
         if not facts.startswith(":"):
@@ -62,13 +62,14 @@ def _rows(repo: Repository, base: str, tip: str) -> list[FileDiff]:
     return found
 
 
-def _patch(repo: Repository, base: str, tip: str, context: int) -> tuple[bytes, bool]:
-    """The patch up to PATCH_MAX bytes, and whether that is all."""
+def bounded(repo: Repository, limit: int, verb: str, *argv: str) -> tuple[bytes, bool]:
+    """Return at most `limit` bytes of a difference that `verb` prints, and whether that is all: git writes it into a file, so that it is
+    never held in memory, however large it is. Raises as `Git.run`."""
     with locked_directory(repo.git.scratch(), "nightcrew.") as scratch:
-        file: Path = scratch / "patch"
-        repo.git.run(repo.store, "diff-tree", "-p", f"-U{context}", *_FLAGS, f"--output={file}", base, tip, deadline_s=BULK_S)
+        file: Path = scratch / "difference"
+        repo.run(verb, "--no-ext-diff", "--no-textconv", "--no-color", f"--output={file}", *argv, deadline_s=BULK_S)
         with file.open("rb") as said:
-            return said.read(PATCH_MAX), file.stat().st_size <= PATCH_MAX
+            return said.read(limit), file.stat().st_size <= limit
 
 
 def _sections(patch: bytes) -> Iterator[_Section]:
@@ -152,14 +153,14 @@ def _folders(repo: Repository, base: str, folders: Iterable[str]) -> tuple[froze
     if not asked:
         return frozenset(), frozenset()
     named = [path for folder in asked for path in (folder, f"{folder}/__init__.py")]
-    there = repo.git.run(repo.store, "ls-tree", "-z", "-t", "--name-only", "--full-tree", base, "--", *named).text.split("\0")
+    there = repo.run("ls-tree", "-z", "-t", "--name-only", "--full-tree", base, "--", *named).text.split("\0")
     return frozenset(asked).intersection(path.removesuffix("/__init__.py") for path in there if path.endswith("/__init__.py")), frozenset(
         folder for folder in asked if folder not in there
     )
 
 
 def _text(repo: Repository, oid: str) -> str | None:
-    size = repo.git.run(repo.store, "cat-file", "-s", oid, accept=(0, 128)).text
+    size = repo.run("cat-file", "-s", oid, accept=(0, 128)).text
     if not size.isdigit() or int(size) > TEXT_MAX:
         return None
-    return repo.git.run(repo.store, "cat-file", "blob", oid, accept=(0, 128)).out.decode("utf-8", "replace")
+    return repo.run("cat-file", "blob", oid, accept=(0, 128)).out.decode("utf-8", "replace")

@@ -254,7 +254,7 @@ def _configuration(repo: Repository) -> bytes:
     known = _configurations.get(file)
     if known is not None and known[0] == stamp:
         return known[1]
-    listed = repo.git.run(repo.store, "config", "--file", str(file), "--includes", "--list", "-z").out
+    listed = repo.run("config", "--file", str(file), "--includes", "--list", "-z").out
     entries = [entry for entry in os.fsdecode(listed).split("\0") if entry]
     text = os.fsencode(config_text(entry for entry in entries if not entry.lower().startswith(_DROPPED)))
     if not any(entry.lower().startswith("include") for entry in entries):

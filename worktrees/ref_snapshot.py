@@ -105,7 +105,7 @@ def below(repo: Repository, *tops: str) -> dict[str, str]:
         if not is_unusual(repo):
             loose = {name: oid for top in tops for name, oid in _loose_below(repo.common_dir, top, len(repo.head))}
             return {**_packed_below(repo.common_dir, tops), **loose}  # in this order a ref that is packed meanwhile is in one of them
-    answer = repo.git.run(repo.store, "for-each-ref", "--format=%(refname) %(objectname)", *tops)
+    answer = repo.run("for-each-ref", "--format=%(refname) %(objectname)", *tops)
     return dict(line.split(" ") for line in answer.text.splitlines())
 
 
@@ -156,12 +156,12 @@ def _asked(repo: Repository, also: Iterable[str]) -> dict[bytes, bytes]:
     names = [f"refs/heads/{name}" for name in also]
     if not names:
         return {}
-    rows = repo.git.run(repo.store, "for-each-ref", "--format=%(objectname) %(refname)", *names).out.splitlines()
+    rows = repo.run("for-each-ref", "--format=%(objectname) %(refname)", *names).out.splitlines()
     return {name: oid for oid, _, name in (row.partition(b" ") for row in rows)}
 
 
 def _by_git(repo: Repository) -> Refs:
-    rows = repo.git.run(repo.store, "for-each-ref", "--format=%(objectname) %(refname) %(symref)").out.splitlines()
+    rows = repo.run("for-each-ref", "--format=%(objectname) %(refname) %(symref)").out.splitlines()
     parts = [row.split(b" ") for row in rows]
     taken = [part for part in parts if len(part) == 3 and not _is_left_out(os.fsdecode(part[1]))]
     symbolic = tuple((os.fsdecode(name), b"ref: " + target + b"\n") for _, name, target in taken if target)

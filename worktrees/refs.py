@@ -132,7 +132,7 @@ def _transact(repo: Repository, updates: Sequence[Update], commands: Sequence[st
 
 def _update_ref(repo: Repository, commands: Sequence[str], why: str) -> None:
     said = ("-m", why) if why else ()
-    repo.git.run(repo.store, "update-ref", "--no-deref", *said, "--stdin", "-z", stdin=os.fsencode("".join(commands)))
+    repo.run("update-ref", "--no-deref", *said, "--stdin", "-z", stdin=os.fsencode("".join(commands)))
 
 
 def clear(repo: Repository, ref: str) -> list[str]:
@@ -241,12 +241,12 @@ def over_all(repo: Repository, *argv: str, stdin: bytes = b"", deadline_s: float
     """Run a verb that reads every ref, or the HEAD of every worktree with the branch that it names. A neighbour which still runs may have
     put a pipe there: when git hangs, such things are set aside, and it is asked once more. Raises as `Git.run`."""
     try:
-        return repo.git.run(repo.store, *argv, stdin=stdin, deadline_s=deadline_s)
+        return repo.run(*argv, stdin=stdin, deadline_s=deadline_s)
     except ToolHung:
         with wrap_os_errors(repo.common_dir):
             _clear_beside(repo.common_dir / HEADS, branch_name("").partition("/")[0])
             _clear_heads(repo.common_dir / "worktrees")
-        return repo.git.run(repo.store, *argv, stdin=stdin, deadline_s=deadline_s)
+        return repo.run(*argv, stdin=stdin, deadline_s=deadline_s)
 
 
 def _clear_heads(place: Path) -> None:

@@ -224,7 +224,7 @@ def _by_git(repo: Repository, wanted: Registration) -> None:
     head = (wanted.branch,) if wanted.branch else ("--detach", wanted.oid)
     *flags, commit = head
     lock = ("--lock", "--reason", os.fsdecode(wanted.reason))
-    repo.git.run(repo.store, "worktree", "add", "--no-checkout", *lock, *flags, str(wanted.path), commit)
+    repo.run("worktree", "add", "--no-checkout", *lock, *flags, str(wanted.path), commit)
 
 
 def _by_hand(repo: Repository, wanted: Registration) -> Path:

@@ -165,8 +165,7 @@ def finish(env: Environment, *, discard: bool = False) -> None:
 
 def _keeps(env: Environment, known: Mapping[str, str], tip: str) -> bool:
     rescue = known.get(env.rescue_ref, "")
-    argv = ("merge-base", "--is-ancestor", tip, rescue)
-    return bool(rescue) and env.repo.git.run(env.repo.store, *argv, accept=(0, 1, 128)).code == 0
+    return bool(rescue) and env.repo.has(rescue, tip)
 
 
 def _refuse_present(env: Environment) -> None:
@@ -229,7 +228,7 @@ def _refuse_moved(env: Environment, verdict: Keep | Removable, tip: str, unwante
 
 
 def _has(env: Environment, commit: str) -> bool:
-    return env.repo.git.run(env.repo.store, "cat-file", "-e", commit, accept=(0, 1, 128)).code == 0
+    return env.repo.run("cat-file", "-e", commit, accept=(0, 1, 128)).code == 0
 
 
 def _refused(env: Environment, verdict: Keep, kept: str = "the worktree as it is") -> Refused:

@@ -75,7 +75,7 @@ def _configuration(env: Environment) -> list[str]:
     """The agent's, or one that says only what kind of repository it is. One that pulls in files counts as unusable: what git reads then
     depends on who reads."""
     try:
-        env.repo.git.run(env.repo.store, "rev-parse", "--git-dir")
+        env.repo.run("rev-parse", "--git-dir")
         fit = not any(name.startswith(_INCLUDES) for name in env.repo.git.configured(env.place))
     except ToolFailed:
         fit = False

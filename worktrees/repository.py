@@ -10,11 +10,12 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple, Unpack
 
 from supervisor.host import untrusted_fs
 from supervisor.host.scratch import locked_directory
 from supervisor.kernel.errors import NightcrewError, NotFound, Refused, ToolFailed, one_line
-from worktrees.git import BULK_S, Git, Place, last_words
+from worktrees.git import BULK_S, IDENTITY, Answer, Git, Place, RunOptions, last_words
 
 # Repository
 # ----------
@@ -61,6 +62,38 @@ class Repository:
     def store(self) -> Place:
         """Refs and objects alone."""
         return Place(self.common_dir, self.common_dir)
+
+    def run(self, *argv: str, **options: Unpack[RunOptions]) -> Answer:
+        """Run a verb that needs refs and objects alone. Raises as `Git.run`."""
+        return self.git.run(self.store, *argv, **options)
+
+    def commit(self, rev: str) -> str:
+        """Return the commit that a ref or an object id names, or "" where there is none."""
+        return _verify(self.git, self.store, f"{rev}^{{commit}}") or ""
+
+    def tree(self, rev: str) -> str:
+        """Return the tree of a commit. Raises ToolFailed where there is none."""
+        return self.run("rev-parse", "--verify", f"{rev}^{{tree}}").text
+
+    def trees(self, commits: Iterable[str]) -> dict[str, str]:
+        """Return the tree of each commit that git can read, by one process."""
+        names = list(dict.fromkeys(commits))
+        asked = "".join(f"{name}^{{tree}}\n" for name in names).encode()
+        rows = self.run("cat-file", "--batch-check=%(objectname)", stdin=asked, deadline_s=BULK_S).text.splitlines() if names else []
+        return {name: row for name, row in zip(names, rows, strict=True) if " " not in row}
+
+    def has(self, commit: str, other: str) -> bool:
+        """Return whether the history of `commit` holds the commit `other`; False where one of them is gone."""
+        return commit == other or self.run("merge-base", "--is-ancestor", other, commit, accept=(0, 1, 128)).code == 0
+
+    def fork_point(self, one: str, two: str) -> str:
+        """Return the newest commit that both have, or "" where they have none."""
+        return self.run("merge-base", one, two, accept=(0, 1)).text
+
+    def write_commit(self, tree: str, parents: Iterable[str], message: bytes, who: Mapping[str, str] = IDENTITY) -> str:
+        """Write a commit with each parent once and return its id. `who`: the variables that name author, committer and moment."""
+        flags = [flag for parent in dict.fromkeys(parents) for flag in ("-p", parent)]
+        return self.run("commit-tree", tree, *flags, "-F", "-", stdin=message, env=who).text
 
 
 def discover(git: Git, path: Path) -> Repository:
@@ -152,7 +185,7 @@ def refuse_absent(repo: Repository, oid: str) -> None:
     if not (remote := _promisor(names)):
         return
     argv = ("rev-list", "--objects", "--missing=print", "--no-walk", "--end-of-options", oid)
-    rows = repo.git.run(repo.store, *argv, deadline_s=BULK_S).out.split(b"\n")
+    rows = repo.run(*argv, deadline_s=BULK_S).out.split(b"\n")
     if missing := sum(row.startswith(b"?") for row in rows):
         raise Refused(
             "a partial clone lacks files that an agent would start from",
@@ -298,9 +331,36 @@ def _head_of(file: Path) -> bytes:
         return data.read(_ATTRIBUTES_MAX)
 
 
-# Tracked files
-# -------------
-# Which files a repository has.
+# Commit listing
+# --------------
+# What a commit holds, without a worktree.
+
+
+_NAMES_AT_ONCE = 500
+
+
+class File(NamedTuple):
+    """One file of a commit, as git writes it."""
+
+    mode: str
+    oid: str
+    size: int = 0
+    """Bytes, where they were asked for."""
+
+
+def files(repo: Repository, commit: str, paths: Iterable[str] | None = None, *, sizes: bool = False) -> dict[str, File]:
+    """Return every file of `commit` in git's order, by its path (`os.fsdecode` text); with `paths` those of them that it has, in their
+    order. Raises ToolFailed when git cannot read it."""
+    found: dict[str, File] = {}
+    names = None if paths is None else list(dict.fromkeys(paths))
+    argv = ("ls-tree", "-r", *(("-l",) if sizes else ()), "-z", "--full-tree", commit)
+    for first in range(0, 1 if names is None else len(names), _NAMES_AT_ONCE):  # a command line has an end
+        asked = ("--", *names[first : first + _NAMES_AT_ONCE]) if names is not None else ()
+        for row in repo.run(*argv, *asked, deadline_s=BULK_S).text.split("\0")[:-1]:
+            facts, _, path = row.partition("\t")
+            mode, _, oid, *size = facts.split()
+            found[path] = File(mode, oid, int(size[0]) if size and size[0] != "-" else 0)
+    return found if names is None else {path: found[path] for path in names if path in found}
 
 
 def tracked(git: Git, common_dir: Path) -> list[str] | None:
@@ -309,12 +369,7 @@ def tracked(git: Git, common_dir: Path) -> list[str] | None:
         answer = git.run(Place(common_dir, common_dir), "ls-tree", "-r", "-z", "--name-only", "HEAD")
     except ToolFailed:  # no commit yet, or HEAD names none
         return None
-    return sorted(name.decode("utf-8", "surrogateescape") for name in answer.out.split(b"\0") if name)
-
-
-# Commit listing
-# --------------
-# What a commit holds, without a worktree.
+    return sorted(name for name in answer.text.split("\0") if name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,16 +381,10 @@ class Extent:
     """Bytes in all."""
 
 
-def extent(repo: Repository, commit: str, suffix: bytes) -> Extent:
+def extent(repo: Repository, commit: str, suffix: str) -> Extent:
     """The regular files of `commit` whose names end in `suffix`. Raises ToolFailed when git cannot read it."""
-    listed = repo.git.run(repo.store, "ls-tree", "-r", "-l", "-z", "--full-tree", commit, deadline_s=BULK_S)
-    files = size = 0
-    for entry in listed.out.split(b"\0"):
-        facts, _, path = entry.partition(b"\t")
-        if path.endswith(suffix) and facts.startswith(b"100"):
-            files += 1
-            size += int(facts.split()[-1])
-    return Extent(files, size)
+    sizes = [file.size for path, file in files(repo, commit, sizes=True).items() if path.endswith(suffix) and file.mode.startswith("100")]
+    return Extent(len(sizes), sum(sizes))
 
 
 # Attributes
@@ -384,7 +433,7 @@ def drivers(repo: Repository, paths: Iterable[str], *names: str, source: Source 
 def drivers_in(repo: Repository, commit: str, *names: str) -> set[tuple[str, str, str]]:
     """The same of all files of a commit, by its own `.gitattributes`."""
     with of_commit(repo, commit) as source:
-        return set(drivers(repo, [path for _, path in _files(repo, commit)], *names, source=source))
+        return set(drivers(repo, files(repo, commit), *names, source=source))
 
 
 def listed(found: Iterable[tuple[str, str, str]]) -> str:
@@ -393,17 +442,11 @@ def listed(found: Iterable[tuple[str, str, str]]) -> str:
 
 
 def _write(repo: Repository, commit: str, top: Path) -> None:
-    found = [one for one in _files(repo, commit) if one[1].endswith(FILE)]
-    files = {path: facts.split(" ")[2] for facts, path in found if facts.startswith("100") and _is_fit(path)}
-    for path, data in zip(files, _blobs(repo, files.values()), strict=True):
+    found = files(repo, commit).items()
+    oids = {path: file.oid for path, file in found if path.endswith(FILE) and file.mode.startswith("100") and _is_fit(path)}
+    for path, data in zip(oids, _blobs(repo, oids.values()), strict=True):
         (top / path).parent.mkdir(parents=True, exist_ok=True)
         (top / path).write_bytes(data)
-
-
-def _files(repo: Repository, commit: str) -> list[tuple[str, str]]:
-    """Of every file of a commit what `ls-tree` says of it, and its path."""
-    rows = repo.git.run(repo.store, "ls-tree", "-r", "-z", "--full-tree", commit, deadline_s=BULK_S).text.split("\0")[:-1]
-    return [(facts, path) for facts, _, path in (row.partition("\t") for row in rows)]
 
 
 def _is_fit(path: str) -> bool:
@@ -416,7 +459,7 @@ def _blobs(repo: Repository, oids: Iterable[str]) -> Iterator[bytes]:
     asked = "".join(f"{oid}\n" for oid in oids)
     if not asked:
         return
-    rest = repo.git.run(repo.store, "cat-file", "--batch", stdin=asked.encode(), deadline_s=BULK_S).out
+    rest = repo.run("cat-file", "--batch", stdin=asked.encode(), deadline_s=BULK_S).out
     while rest:
         head, _, rest = rest.partition(b"\n")
         size = int(head.split(b" ")[2])

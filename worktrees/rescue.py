@@ -17,13 +17,14 @@ from pathlib import Path
 from supervisor.host import files
 from supervisor.host.scratch import locked_directory
 from supervisor.host.untrusted_fs import Folder, entries, folder, open_plain
-from supervisor.kernel.errors import DiskFull, NightcrewError, Tampered, ToolFailed, ToolHung, one_line
+from supervisor.kernel.errors import DiskFull, NightcrewError, Tampered, ToolFailed, ToolHung, some_of
+from supervisor.kernel.format import many
 from supervisor.kernel.result import TAMPERING
 from supervisor.sandbox.policy import SHARED_OBJECTS
 from worktrees import changes, environments, ref_snapshot, refs, registration
 from worktrees.changes import Changes, observe
 from worktrees.environments import Environment, check_admin, has_successor, shown
-from worktrees.git import BULK_S, IDENTITY, Git, wrap_os_errors
+from worktrees.git import BULK_S, wrap_os_errors
 from worktrees.storing import Committer, Scene
 
 # Own refs
@@ -124,7 +125,6 @@ _SEEN_MAX = 10_000
 _OWN_REFS_MAX = 1000
 _TRIES = 60
 """Walks of git to find the names that it cannot walk from: 4 of them among 10,000, more among fewer."""
-_SHOWN = 10
 _STATE_FILES = (
     "HEAD", "ORIG_HEAD", "MERGE_HEAD", "MERGE_AUTOSTASH", "CHERRY_PICK_HEAD", "REVERT_HEAD", "REBASE_HEAD", "sequencer/head",
     "rebase-merge/orig-head", "rebase-merge/onto", "rebase-merge/stopped-sha", "rebase-merge/autostash",
@@ -190,16 +190,16 @@ def _others(env: Environment, settled: Container[str], reached: Sequence[str]) -
 
 def _commits(env: Environment, names: Sequence[str]) -> tuple[list[str], list[str]]:
     """What of `names` leads to a commit that is not among the person's objects, and the names that git cannot read."""
-    git, store, argv = env.repo.git, env.repo.store, ("cat-file", "--batch-check=%(objectname) %(objecttype)")
+    argv = ("cat-file", "--batch-check=%(objectname) %(objecttype)")
 
     def ask(part: list[str]) -> Iterable[str]:
         asked = "".join(f"{name}^{{commit}}\n" for name in part).encode()
-        rows = git.run(store, *argv, stdin=asked).text.splitlines()
+        rows = env.repo.run(*argv, stdin=asked).text.splitlines()
         return [row.removesuffix(" commit") for row in rows if row.endswith(" commit")]
 
     found, unread = _by_halves(names[:_SEEN_MAX], ask)
     theirs = {"GIT_OBJECT_DIRECTORY": str(env.repo.common_dir / SHARED_OBJECTS)}
-    rows = git.run(store, *argv, stdin="\n".join([*found, ""]).encode(), env=theirs).text.splitlines() if found else []
+    rows = env.repo.run(*argv, stdin="\n".join([*found, ""]).encode(), env=theirs).text.splitlines() if found else []
     return [oid for oid, row in zip(found, rows, strict=True) if row.endswith(" missing")], unread
 
 
@@ -234,7 +234,7 @@ def _heads(env: Environment, seen: list[str], settled: list[str]) -> tuple[list[
 def _walked(env: Environment, part: list[str], settled: list[str]) -> set[str]:
     argv = ("rev-list", "--ignore-missing", "--topo-order", "--parents", "--stdin")
     asked = "\n".join([*part, *settled, ""]).encode()
-    lost = [line.split() for line in env.repo.git.run(env.repo.store, *argv, stdin=asked, deadline_s=BULK_S).text.splitlines()]
+    lost = [line.split() for line in env.repo.run(*argv, stdin=asked, deadline_s=BULK_S).text.splitlines()]
     inner = {parent for _, *parents in lost for parent in parents}
     return {oid for oid, *_ in lost if oid not in inner}
 
@@ -318,9 +318,8 @@ def _files_tips(here: Folder, names: Iterable[str]) -> list[bytes]:
     return [here.read(name, 128, linked=True) or b"" for name in names]
 
 
-def _named(oids: list[str]) -> str:
-    more = f" and {len(oids) - _SHOWN} more" if len(oids) > _SHOWN else ""
-    return ", ".join(oid[:12] for oid in oids[:_SHOWN]) + more
+def _named(oids: Sequence[str]) -> str:
+    return some_of([oid[:12] for oid in oids])
 
 
 # Rescue
@@ -371,16 +370,13 @@ def secure_here(asked: Environment, message: bytes, *, onto_branch: bool, always
     Raises DiskFull or ToolFailed; the files and refs are then as before. When nothing changed it costs one process or none.
     """
     notes = changes.disarm(asked)
-    with contextlib.ExitStack() as stack:
-        env = stack.enter_context(shown(asked))
-        stack.enter_context(wrap_os_errors(_scratch(env)))
-        scratch = stack.enter_context(locked_directory(_scratch(env), "nightcrew."))
+    with _opened(asked) as (env, scratch):
         found = refs_of(env)
         gone = [refs.set_aside(env.repo, ref, f"commit {found.pop(ref)[:12]}, which is gone") for ref in _gone(env, found)]
         notes += gone[: changes.SHOWN]
         tip = found.get(env.branch_ref)
-        scene = _look(env, Path(scratch), found, notes)
-        commit = Committer(env.repo.git, scene, message)
+        scene = _look(env, scratch, found, notes)
+        commit = Committer(env.repo, scene, message)
         tree = commit.tree(notes) if scene.changes.files else None
         on_branch = scene.own and scene.changes.branch == env.branch_ref and tip is not None and tip == scene.changes.head
         if tree and on_branch and onto_branch and tip:
@@ -406,17 +402,14 @@ def set_apart(asked: Environment, message: bytes, tip: str) -> Secured:
     and where HEAD was on the work branch before the gate. `notes` say what was set apart. Safe to call again. Raises as `secure_here`.
     """
     notes = changes.disarm(asked)
-    with contextlib.ExitStack() as stack:
-        env = stack.enter_context(shown(asked))
-        stack.enter_context(wrap_os_errors(_scratch(env)))
-        scratch = stack.enter_context(locked_directory(_scratch(env), "nightcrew."))
+    with _opened(asked) as (env, scratch):
         found = refs_of(env)
-        scene = _look(env, Path(scratch), found, notes)
-        commit = Committer(env.repo.git, scene, message)
+        scene = _look(env, scratch, found, notes)
+        commit = Committer(env.repo, scene, message)
         stand = scene.changes.head or tip
         tree = commit.tree(notes) if scene.changes.files else None
         apart, branch = commit.make(tree, [stand]) if tree else stand, found.get(env.branch_ref, "")
-        if news := [one for one in (branch, apart) if one and not _contains(env.repo.git, env, tip, one)]:
+        if news := [one for one in (branch, apart) if one and not env.repo.has(tip, one)]:
             _keep_beside(env, news, found.get(env.tips_ref))
             what = _changed_files(env, tip, news[-1])
             notes.append(f"its gate changed {what}: that is no part of the result, and {env.tips_ref} keeps it")
@@ -432,19 +425,16 @@ def _keep_beside(env: Environment, news: Sequence[str], old: str | None) -> None
     """Let the ref beside the rescue ref, which stands at `old`, reach these commits too."""
     new = old
     for one in news:
-        if new is None or not _contains(env.repo.git, env, new, one):
-            new = joined_tips(env, one, new if new is None or not _contains(env.repo.git, env, one, new) else None)
+        if new is None or not env.repo.has(new, one):
+            new = joined_tips(env, one, new if new is None or not env.repo.has(one, new) else None)
     if new is not None and new != old:
         refs.move(env.repo, env.tips_ref, new, old or "", _APART)
 
 
 def _changed_files(env: Environment, tip: str, apart: str) -> str:
     """Return the number of files that differ, and the first names, in words."""
-    argv = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", tip, apart)
-    names = [name for name in env.repo.git.run(env.repo.store, *argv, deadline_s=BULK_S).out.split(b"\0") if name]
-    shown_names = ", ".join(name.decode("utf-8", "backslashreplace") for name in names[: changes.SHOWN])
-    more = f" and {len(names) - changes.SHOWN} more" if len(names) > changes.SHOWN else ""
-    return one_line(f"{len(names)} file{'' if len(names) == 1 else 's'} ({shown_names}{more})")
+    names = env.repo.run("diff-tree", "-r", "-z", "--name-only", "--no-renames", tip, apart, deadline_s=BULK_S).text.split("\0")[:-1]
+    return f"{many(len(names), 'file')} ({some_of(names, changes.SHOWN)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -490,9 +480,7 @@ def joined_tips(env: Environment, tip: str, old: str | None) -> str:
     """What the ref beside the rescue ref must stand at, which stands at `old`, to reach `tip` too. Raises ToolFailed."""
     if old is None:
         return tip
-    git, message = env.repo.git, full_message("nightcrew: amended or rebased", {})
-    tree = git.run(env.repo.store, "rev-parse", "--verify", f"{tip}^{{tree}}").text
-    return git.run(env.repo.store, "commit-tree", tree, "-p", tip, "-p", old, "-F", "-", stdin=message, env=IDENTITY).text
+    return env.repo.write_commit(env.repo.tree(tip), (tip, old), full_message("nightcrew: amended or rebased", {}))
 
 
 def _keep_tips(env: Environment, commit: Committer, found: Sequence[str], old: str | None) -> None:
@@ -500,18 +488,17 @@ def _keep_tips(env: Environment, commit: Committer, found: Sequence[str], old: s
     new = old
     for at in range(0, len(found), KEPT_MAX):
         parents = [*found[at : at + KEPT_MAX], *([new] if new else [])]
-        new = parents[0] if len(parents) == 1 else commit.make(commit.tree_of(parents[0]), parents)
+        new = parents[0] if len(parents) == 1 else commit.make(env.repo.tree(parents[0]), parents)
     refs.move(env.repo, env.tips_ref, new or "", old or "", "nightcrew: rescue")
 
 
 def _keep_result(env: Environment, commit: Committer, old: str | None, stand: str, tree: str | None) -> str:
     """The rescue ref, so that it reaches `stand` with the files of `tree`, and what it reached before."""
-    git = env.repo.git
-    if old is not None and _contains(git, env, old, stand) and (tree is None or tree == commit.tree_of(old)):
+    if old is not None and env.repo.has(old, stand) and (tree is None or tree == env.repo.tree(old)):
         return old
     new = stand if tree is None else commit.make(tree, [stand])
-    if old is not None and not _contains(git, env, new, old):
-        new = commit.make(commit.tree_of(new), [new, old])
+    if old is not None and not env.repo.has(new, old):
+        new = commit.make(env.repo.tree(new), [new, old])
     if old is None and new == env.base and environments.write_rescue(env.repo, env.rescue_ref, new):
         return new
     refs.move(env.repo, env.rescue_ref, new, old or "", "nightcrew: rescue")
@@ -557,9 +544,14 @@ def _mend_head(env: Environment, tip: str) -> None:
             here.replace("HEAD", f"{tip}\n".encode())
 
 
-def _scratch(env: Environment) -> Path:
-    """On the disk of the worktree's own index, so that the temporary one can replace it by rename."""
-    return env.admin_dir if env.admin_dir.is_dir() else env.repo.git.scratch()
+@contextlib.contextmanager
+def _opened(asked: Environment) -> Iterator[tuple[Environment, Path]]:
+    """Bring the files in sight, and give a directory for the temporary index: on the disk of the worktree's own index where there is one,
+    so that the temporary one can replace it by rename."""
+    with shown(asked) as env:
+        place = env.admin_dir if env.admin_dir.is_dir() else env.repo.git.scratch()
+        with wrap_os_errors(place), locked_directory(place, "nightcrew.") as scratch:
+            yield env, Path(scratch)
 
 
 def _gone(env: Environment, found: Mapping[str, str]) -> list[str]:
@@ -569,7 +561,7 @@ def _gone(env: Environment, found: Mapping[str, str]) -> list[str]:
     if not asked:
         return []
     names = "".join(f"{found[ref]}^{{commit}}\n" for ref in asked).encode()
-    answers = env.repo.git.run(env.repo.store, "cat-file", "--batch-check", stdin=names).text.splitlines()
+    answers = env.repo.run("cat-file", "--batch-check", stdin=names).text.splitlines()
     return [ref for ref, answer in zip(asked, answers, strict=True) if answer.endswith(" missing")]
 
 
@@ -589,17 +581,12 @@ def _advance(env: Environment, scene: Scene, old: str, new: str) -> str:
     return new
 
 
-def _contains(git: Git, env: Environment, new: str, old: str) -> bool:
-    return new == old or git.run(env.repo.store, "merge-base", "--is-ancestor", old, new, accept=(0, 1)).code == 0
-
-
 def _counted(env: Environment, tip: str, kept: _Kept, notes: tuple[str, ...]) -> Secured:
     if tip == env.base:
         return Secured(tip, 0, 0, 0, 0, kept.rescue, notes, kept.unkept)
-    git, store = env.repo.git, env.repo.store
-    commits = int(git.run(store, "rev-list", "--count", f"{env.base}..{tip}").text)
+    commits = int(env.repo.run("rev-list", "--count", f"{env.base}..{tip}").text)
     flags = ("-r", "-z", "--numstat", "--no-renames", "--no-ext-diff", "--no-textconv")
-    rows = git.run(store, "diff-tree", *flags, env.base, tip, deadline_s=BULK_S).out.split(b"\0")
+    rows = env.repo.run("diff-tree", *flags, env.base, tip, deadline_s=BULK_S).out.split(b"\0")
     counts = [row.split(b"\t")[:2] for row in rows if row]
     plus, minus = (sum(int(row[side]) for row in counts if row[side] != b"-") for side in (0, 1))
     return Secured(tip, commits, len(counts), plus, minus, kept.rescue, notes, kept.unkept)

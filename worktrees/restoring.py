@@ -35,14 +35,14 @@ def restore(repo: Repository, rescue: str, branch: str) -> Restored:
     Raises NotFound when there is no such ref, UsageError when git takes no branch of that name, Refused when one with that name stands
     elsewhere, ToolFailed when git could not write.
     """
-    if repo.git.run(repo.store, "check-ref-format", f"refs/heads/{branch}", accept=(0, 1)).code or branch.startswith("-"):
+    if repo.run("check-ref-format", f"refs/heads/{branch}", accept=(0, 1)).code or branch.startswith("-"):
         raise UsageError("no branch can be called", on=branch, why="git does not take the name")
     with repo.git.lock(repo.common_dir):
-        commit = _commit(repo, rescue)
+        commit = repo.commit(rescue)
         if not commit:
             listed = f"git -C {shlex.quote(str(repo.root))} for-each-ref refs/nightcrew/rescue"
             raise NotFound("nothing was rescued", on=rescue, why="there is no such ref in this repository", hint=listed)
-        stands = _commit(repo, f"refs/heads/{branch}")
+        stands = repo.commit(f"refs/heads/{branch}")
         if stands == commit:
             return Restored(branch, commit, is_new=False)
         if stands:
@@ -68,7 +68,7 @@ def check_out(repo: Repository, done: Restored, place: Path, ours: Path) -> bool
         if why := _skipped(repo, done.commit):
             raise _no_worktree(place, why, done, by_hand)
         try:  # killed in the middle it would leave half of the files: it goes on to its end without us
-            repo.git.run(repo.store, "worktree", "add", "--quiet", str(place), done.branch, deadline_s=BULK_S, survives=True)
+            repo.run("worktree", "add", "--quiet", str(place), done.branch, deadline_s=BULK_S, survives=True)
         except ToolFailed as error:
             raise _no_worktree(place, error.why, done, "git worktree list") from error
     return True
@@ -79,7 +79,7 @@ def _no_worktree(place: Path, why: str, done: Restored, hint: str) -> Refused:
 
 
 def _stands_there(repo: Repository, branch: str, place: Path) -> bool:
-    entries = repo.git.run(repo.store, "worktree", "list", "--porcelain", "-z").text.split("\0\0")
+    entries = repo.run("worktree", "list", "--porcelain", "-z").text.split("\0\0")
     wanted = [f"worktree {os.path.realpath(place)}", f"branch refs/heads/{branch}"]
     return place.is_dir() and any(set(wanted) <= set(entry.split("\0")) and "\0locked initializing" not in entry for entry in entries)
 
@@ -102,9 +102,3 @@ def _skipped(repo: Repository, commit: str) -> str:
     if used := repository.drivers_in(repo, commit, "filter"):
         return f"files use {repository.listed(used)}, which nightcrew does not run"
     return merge.bypassed_hooks(repo, *_HOOKS)
-
-
-def _commit(repo: Repository, ref: str) -> str:
-    asked = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
-    answer = repo.git.run(repo.store, *asked, accept=(0, 1, 128))
-    return answer.text if answer.code == 0 else ""

@@ -12,8 +12,8 @@ from supervisor.features.landing.terms import Method, Person, Terms
 from supervisor.kernel.errors import NotFound, ToolFailed, ToolHung, some_of
 from worktrees import equivalence, pack_import, repository, tree_merge
 from worktrees.git import BULK_S
-from worktrees.repository import Source, drivers
-from worktrees.tree_merge import GONE, LINK, Side
+from worktrees.repository import File, Source, drivers
+from worktrees.tree_merge import GONE, LINK, Changes
 
 if TYPE_CHECKING:
     from supervisor.features.landing.terms import Terms
@@ -73,13 +73,11 @@ class Contained:
 def stage(repo: Repository, onto: str, result: Result, terms: Terms) -> Staged | Left | Contained:
     """Put `result` on top of the commit `onto`; what is checked out does not matter, nor what was changed there. Raises NotFound when the
     result's commit is gone, ToolHung and DiskFull; what git cannot merge is left with its words."""
-    if repo.git.run(repo.store, "cat-file", "-t", result.tip, accept=(0, 128)).text != "commit":
+    if not repo.commit(result.tip):
         raise NotFound("the commit of a result is gone", on=result.task, why=result.tip, hint=f"nightcrew restore {result.task}")
-    base = repo.git.run(repo.store, "merge-base", onto, result.tip, accept=(0, 1)).text
+    base = repo.fork_point(onto, result.tip)
     if not base:
         return Left("it shares no commit with the branch")
-    if base == result.tip:
-        return Contained("its commits are on the branch")
     why = ""
     for _ in range(TRIES):
         try:
@@ -106,10 +104,7 @@ class _Case:
     terms: Terms
 
     def git(self, *argv: str) -> str:
-        return self.repo.git.run(self.repo.store, *argv, deadline_s=BULK_S).text
-
-    def tree(self, rev: str) -> str:
-        return self.git("rev-parse", "--verify", f"{rev}^{{tree}}")
+        return self.repo.run(*argv, deadline_s=BULK_S).text
 
 
 def _staged(case: _Case) -> Staged | Left | Contained:
@@ -117,17 +112,17 @@ def _staged(case: _Case) -> Staged | Left | Contained:
     changed = tree_merge.changes(repo, case.base, tip)
     if refused := _submodules(changed) or _filtered(case, changed):
         return refused
-    if equivalence.judge(repo.git, repo.store, onto, tip, terms.generated).held:
-        return Contained("its changes are on the branch as patches")
+    if (seen := equivalence.judge(repo, onto, tip, terms.generated)).held:
+        return Contained(seen.why)
     if terms.method is Method.REBASE:
         return _replayed(case, changed)
     both = _changed_twice(case, changed)
-    tree, conflicts = tree_merge.merge(repo.git, case.source, onto, tip)
-    if rest := tuple(path for path in conflicts if path not in both and not terms.is_generated(path)):
+    merged = tree_merge.merge(repo, onto, tip, case.source)
+    if rest := tuple(path for path in merged.conflicts if path not in both and not terms.is_generated(path)):
         return _conflict(case, rest)
-    again = tuple(dict.fromkeys((*(path for path in conflicts if terms.is_generated(path)), *both)))
-    tree = _kept(repo, tree, onto, again)
-    if not again and tree == case.tree(onto):
+    again = tuple(dict.fromkeys((*(path for path in merged.conflicts if terms.is_generated(path)), *both)))
+    tree = tree_merge.as_in(repo, merged.tree, onto, again)
+    if not again and tree == repo.tree(onto):
         return Contained("it changes nothing on the branch")
     parents = (onto, tip) if terms.method is Method.MERGE else (onto,)
     others = _authors(case) if terms.method is Method.SQUASH else ()
@@ -140,18 +135,17 @@ def commit(repo: Repository, tree: str, parents: Collection[str], words: str, te
     moment = f"@{int(terms.began)} +0000"
     env = {"GIT_COMMITTER_NAME": terms.person.name, "GIT_COMMITTER_EMAIL": terms.person.mail, "GIT_COMMITTER_DATE": moment}
     mine = {"GIT_AUTHOR_NAME": terms.person.name, "GIT_AUTHOR_EMAIL": terms.person.mail, "GIT_AUTHOR_DATE": moment}
-    argv = ("commit-tree", tree, *(word for parent in parents for word in ("-p", parent)), "-F", "-")
-    return repo.git.run(repo.store, *argv, stdin=words.encode("utf-8", "surrogateescape"), env={**env, **(author or mine)}).text
+    return repo.write_commit(tree, parents, words.encode("utf-8", "surrogateescape"), {**env, **(author or mine)})
 
 
-def _submodules(changed: Mapping[str, tuple[Side, Side]]) -> Left | None:
+def _submodules(changed: Changes) -> Left | None:
     links = sorted(path for path, sides in changed.items() if path == ".gitmodules" or any(side.mode == LINK for side in sides))
     if not links:
         return None
     return Left(f"it changes submodules, and nobody else may have their commits: merge it by hand ({some_of(links)})", tuple(links))
 
 
-def _filtered(case: _Case, changed: Mapping[str, tuple[Side, Side]]) -> Left | None:
+def _filtered(case: _Case, changed: Changes) -> Left | None:
     """What the result wrote into files of a filter, such as Git LFS, did not pass through it. One that was only moved or removed did."""
     there = {old.oid for old, _ in changed.values()}
     new = [path for path, (_, side) in changed.items() if side.mode != GONE and side.oid not in there]
@@ -174,13 +168,6 @@ def _changed_twice(case: _Case, changed: Collection[str]) -> tuple[str, ...]:
     return tuple(path for path in mine if path in theirs)
 
 
-def _kept(repo: Repository, tree: str, onto: str, paths: Collection[str]) -> str:
-    """`tree`, with these files as `onto` has them."""
-    there = tree_merge.sides(repo, onto, paths)
-    wanted: dict[str, Side | None] = {path: there.get(path) for path in paths}
-    return tree_merge.replaced(repo, tree, wanted)
-
-
 def _conflict(case: _Case, files: tuple[str, ...]) -> Left:
     if found := set(drivers(case.repo, files, "merge", source=case.source)):
         own = repository.listed(found)
@@ -201,17 +188,17 @@ def _replayed(case: _Case, changed: Collection[str]) -> Staged | Left | Containe
             return Left(
                 f"{oid[:12]} is {'a merge' if parents else 'a first commit'}, and only plain commits are rebased: squash or merge it"
             )
-        tree, conflicts = tree_merge.replay(repo.git, case.source, parents[0], tip, oid)
-        if rest := tuple(path for path in conflicts if not terms.is_generated(path)):
+        merged = tree_merge.replay(repo, parents[0], tip, oid, case.source)
+        if rest := tuple(path for path in merged.conflicts if not terms.is_generated(path)):
             return _conflict(case, rest)
-        again |= dict.fromkeys(conflicts)
-        if (tree := _kept(repo, tree, tip, conflicts)) != case.tree(tip):
+        again |= dict.fromkeys(merged.conflicts)
+        if (tree := tree_merge.as_in(repo, merged.tree, tip, merged.conflicts)) != repo.tree(tip):
             tip = commit(repo, tree, (tip,), _own_words(case, oid), terms, _author(case, oid))
     if tip == case.onto and not again:
         return Contained("it changes nothing on the branch")
     again |= dict.fromkeys(_changed_twice(case, changed))
     if tip == case.onto:  # all that it changed is generated: what is made anew needs a commit
-        tip = commit(repo, case.tree(tip), (tip,), landing_terms.message(terms, result.task, result.title), terms)
+        tip = commit(repo, repo.tree(tip), (tip,), landing_terms.message(terms, result.task, result.title), terms)
     return Staged(tip, terms.regenerate(tuple(again)))
 
 
@@ -248,7 +235,7 @@ def finish(repo: Repository, staged: str, made: str, terms: Terms) -> Staged | L
 
     Raises NotFound when `made` is gone, and as `Git.run`.
     """
-    if repo.git.run(repo.store, "cat-file", "-t", made, accept=(0, 128)).text != "commit":
+    if not repo.commit(made):
         raise NotFound("the commit with the generated files is gone", on=made)
     changed = {path: new for path, (_, new) in tree_merge.changes(repo, staged, made).items()}
     if others := landing_terms.foreign(changed, terms):
@@ -264,9 +251,9 @@ def _left(why: str, files: Sequence[str]) -> Left:
     return Left(f"{why}: {some_of(files)}", tuple(files))
 
 
-def _amended(repo: Repository, staged: str, files: Mapping[str, Side]) -> str:
+def _amended(repo: Repository, staged: str, files: Mapping[str, File]) -> str:
     """The same commit, byte for byte, with another tree."""
     tree = tree_merge.replaced(repo, staged, {path: None if new.mode == GONE else new for path, new in files.items()})
-    _, _, rest = repo.git.run(repo.store, "cat-file", "commit", staged).out.partition(b"\n")
+    _, _, rest = repo.run("cat-file", "commit", staged).out.partition(b"\n")
     text = b"tree " + os.fsencode(tree) + b"\n" + rest
-    return repo.git.run(repo.store, "hash-object", "-t", "commit", "-w", "--stdin", stdin=text).text
+    return repo.run("hash-object", "-t", "commit", "-w", "--stdin", stdin=text).text

@@ -17,7 +17,8 @@ from supervisor.host.untrusted_fs import open_plain
 from supervisor.kernel.errors import DiskFull, ToolFailed
 from worktrees import changes, pack_import
 from worktrees.changes import Changes
-from worktrees.git import BULK_S, IDENTITY, Git, Place
+from worktrees.git import BULK_S, Place
+from worktrees.repository import Repository
 
 STORE_S = 300.0
 """Seconds that leftover files may take in all. 50,000 small ones take a twentieth of it."""
@@ -50,8 +51,8 @@ class Scene:
 class Committer:
     """Writes trees and commits out of one scene."""
 
-    def __init__(self, git: Git, scene: Scene, message: bytes) -> None:
-        self.git = git
+    def __init__(self, repo: Repository, scene: Scene, message: bytes) -> None:
+        self.repo, self.git = repo, repo.git
         self.scene = scene
         self.refused: list[str] = []
         """Files below the top whose names git does not take, at most REFUSED_MAX."""
@@ -66,21 +67,17 @@ class Committer:
         self._drop((*seen.deleted, *seen.hidden))
         self._add((*seen.tracked, *seen.untracked, *seen.hidden), self.scene.place, self.scene.index, notes)
         tree = self._index("write-tree", "--missing-ok")
-        return None if seen.head is not None and tree == self.tree_of(seen.head) else tree
-
-    def tree_of(self, commit: str) -> str:
-        return self.git.run(self.scene.place, "rev-parse", "--verify", f"{commit}^{{tree}}").text
+        return None if seen.head is not None and tree == self.repo.tree(seen.head) else tree
 
     def make(self, tree: str, parents: Iterable[str]) -> str:
-        """A commit by the fixed identity, never signed, with each parent once."""
-        flags = [flag for parent in dict.fromkeys(parents) for flag in ("-p", parent)]
-        return self.git.run(self.scene.place, "commit-tree", tree, *flags, "-F", "-", stdin=self._message, env=IDENTITY).text
+        """Write a commit by the fixed identity, never signed, with each parent once."""
+        return self.repo.write_commit(tree, parents, self._message)
 
     def with_nested(self, tree: str | None, stand: str, nested: Sequence[bytes], notes: list[str]) -> str | None:
         """`tree`, or that of `stand`, plus the files of nested repositories, which git itself would leave out."""
         if not nested:
             return tree
-        self._index("read-tree", tree or self.tree_of(stand))
+        self._index("read-tree", tree or self.repo.tree(stand))
         for path in nested:
             self._drop([path])
             self._graft(path, notes)

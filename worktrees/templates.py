@@ -17,7 +17,7 @@ from typing import Any
 from supervisor.host import scratch
 from supervisor.host.files import atomic_write
 from supervisor.host.untrusted_fs import folder, open_plain, remove_tree
-from supervisor.kernel.errors import HostError, NightcrewError, NotFound, Refused
+from supervisor.kernel.errors import HostError, NightcrewError, NotFound, Refused, some_of
 from worktrees import private_repository, registration
 from worktrees.git import CHECKOUT_S, Place, wrap_os_errors
 from worktrees.private_repository import beside, recorded
@@ -106,7 +106,6 @@ remove_trees = remove_tree
 
 
 _SCHEMA = 1
-_SHOWN = 10
 _TEXT_MAX = 2**18
 _IGNORE_ALL = b"*\n"
 
@@ -248,7 +247,7 @@ def refuse_used(template: Template) -> None:
 def _refuse_used(template: Template) -> None:
     used = _users(template.place)
     if used:
-        names = ", ".join(str(path) for path in used[:_SHOWN])
+        names = some_of([str(path) for path in used])
         raise Refused("the template is in use", on=str(template.place), why=f"{len(used)} environments: {names}", kept="it")
 
 
@@ -343,14 +342,14 @@ def _settle(repo: Repository, tree: Place, base: str) -> tuple[str, ...]:
     changed = git.run(tree, "diff-index", "--name-only", "-z", "--ignore-submodules=all", base, deadline_s=CHECKOUT_S).text
     names = [name for name in changed.split("\0") if name]
     if names:
-        notes.append(f"set-up changed {_listed(names)}: put back as in the commit")
+        notes.append(f"set-up changed {some_of(names)}: put back as in the commit")
         git.run(tree, "read-tree", "--reset", "-u", base, deadline_s=CHECKOUT_S)
     new = _others(repo, tree, b"?? ")
     loose = [name for name in new if not name.endswith("/") or os.path.lexists(files / name / ".git")]
     if loose:
         raise Refused(
             "set-up left new files that git does not ignore",
-            on=_listed(loose),
+            on=some_of(loose),
             why="every agent's work would seem to hold them",
             hint="add them to .gitignore, or let set-up remove them",
         )
@@ -455,8 +454,3 @@ def _whole(place: Path) -> Iterator[None]:
 
 def _digest(files: str, index: Path) -> str:
     return hashlib.sha256(files.encode() + index.read_bytes()).hexdigest()
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more

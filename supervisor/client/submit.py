@@ -68,7 +68,7 @@ def _choices(place: Workplace, base: str | None) -> Choices:
 
 def _measured(repository: Repository, base: str) -> size.Repository:
     """Its files at the revision `base`. Raises NotFound when that names no commit."""
-    found = commit_listing.extent(repository, resolve(repository, base), b"")
+    found = commit_listing.extent(repository, resolve(repository, base), "")
     return size.Repository(found.files, found.size)
 
 

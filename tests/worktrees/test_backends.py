@@ -19,7 +19,7 @@ from tests.support import small_disk
 from tests.worktrees.conftest import make_world
 from tests.worktrees.killing import died_at
 from tests.worktrees.workshop import FILES, Workshop, at_work, contents, make_workshop
-from worktrees import collect_work, merge, removal, rescue, templates
+from worktrees import collect_work, landing, merge, removal, rescue, templates
 from worktrees.backends import BACKENDS, best, named, survey
 from worktrees.backends.overlay import mounts
 from worktrees.environments import Environment, Warm, create, environment_path, open_env, release
@@ -127,7 +127,7 @@ def test_a_life_from_work_to_merge_and_removal_leaves_the_template_as_it_was(sho
         assert agent.git("status", "--porcelain") == ""
     shop.world.sh(shop.repo.root, "gc", "-q", "--prune=now")
     assert shop.world.sh(shop.repo.root, "fsck", "--no-dangling") == ""
-    assert isinstance(merge.take(shop.repo, env.branch), merge.Merged)
+    assert isinstance(landing.take(shop.repo, env.branch), landing.Moved)
     release(env)
     verdict = removal.inspect(env, nobody_alive)
     assert isinstance(verdict, removal.Keep)

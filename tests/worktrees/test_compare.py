@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,8 +16,10 @@ from supervisor.features.conflicts.rules import FILES_MAX, pair
 from supervisor.kernel.errors import ToolHung
 from tests.support import git, make_repository
 from tests.worktrees.test_conflicts import branch, opened
-from worktrees.git import Answer, Git
+from worktrees import tree_merge
+from worktrees.git import Answer, Bounds, Git
 from worktrees.repository import Repository
+from worktrees.tree_merge import Merged
 
 LINES = "".join(f"line {number}\n" for number in range(40))
 
@@ -120,14 +124,14 @@ def _tip(place: Path, name: str, line: int) -> str:
 
 def test_a_batch_that_takes_too_long_is_asked_pair_by_pair(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tips = [git(place, "commit-tree", "main^{tree}", "-p", "main", "-m", str(number)) for number in range(3)]
-    asked, real, slow = [pair(tips[0], tips[1]), pair(tips[1], tips[2]), pair(tips[0], tips[2])], compare._merge, tips[2].encode()
+    asked, real = [pair(tips[0], tips[1]), pair(tips[1], tips[2]), pair(tips[0], tips[2])], tree_merge.merge_pairs
 
-    def merge(repo: Repository, pairs: list[tuple[str, str]], objects: Path, **rest: object) -> Answer:
-        if slow in "".join(map("".join, pairs)).encode():
+    def merge(repo: Repository, pairs: Sequence[tuple[str, str]], deadline_s: float, bounds: Bounds) -> tuple[list[Merged], Answer]:
+        if any(tips[2] in one for one in pairs):
             raise ToolHung("git merge-tree was stopped", why="it took longer than it may")
-        return real(repo, pairs, objects, **rest)  # type: ignore[arg-type]
+        return real(repo, pairs, deadline_s, bounds)
 
-    monkeypatch.setattr(compare, "_merge", merge)
+    monkeypatch.setattr(tree_merge, "merge_pairs", merge)
     found = compare.compare(opened(place), asked)
     assert [found[one].why for one in asked] == ["", "it took longer than it may", "it took longer than it may"]
     assert compare.compare(opened(place), asked, time.monotonic()) == {}
@@ -226,7 +230,8 @@ def test_a_dispute_that_gets_no_turn_is_not_compared(tmp_path: Path, monkeypatch
     git(place, "commit", "-qam", "mine")
     other = _tip_of(place, "other", "echo new > new")
     bases = {left: base, other: git(place, "rev-parse", "main")}
-    monkeypatch.setattr(compare._Trial, "merges", lambda *_: {})
+    real, turns = compare._Trial.merges, itertools.count()
+    monkeypatch.setattr(compare._Trial, "merges", lambda trial, pairs: {} if next(turns) else real(trial, pairs))
     assert compare.compare(opened(place), [(left, other)], bases=bases) == {}
 
 

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.features.conflicts import compare
+from supervisor.features.conflicts import service as conflicts_service
+from supervisor.features.conflicts.rules import Matrix
+from supervisor.store.journal import Branch
 from tests.support import git, make_repository
 from worktrees.git import Git
 from worktrees.repository import Repository, discover
@@ -36,6 +38,16 @@ def branch(place: Path, name: str, *shell: str) -> str:
     return name
 
 
+def looked(repo: Repository, names: list[str], base: str) -> Matrix:
+    """How these branches stand to each other and to the checkout."""
+    branches = [Branch(name, 1, name, living=False, base=base) for name in names]
+    return conflicts_service.look(repo, (branches, 0), {})
+
+
+def between(matrix: Matrix) -> dict[tuple[str, str], tuple[str, ...]]:
+    return {(one.one, one.two): one.verdict.files for one in matrix.conflicts()}
+
+
 def test_with_the_checkout_and_with_each_other(place: Path) -> None:
     base = git(place, "rev-parse", "main")
     one = branch(place, "nightcrew/one", "sed -i 's/^line 5$/one/' one.txt")
@@ -44,18 +56,17 @@ def test_with_the_checkout_and_with_each_other(place: Path) -> None:
     taken = branch(place, "nightcrew/taken", "echo more >> two.txt")
     behind = branch(place, "nightcrew/behind", "sed -i 's/^line 39$/behind/' two.txt")
     git(place, "merge", "-q", taken)
-    found = compare.look(opened(place), [one, two, far, taken, behind, "nightcrew/gone"], base)
-    assert found.gone == {"nightcrew/gone"}
-    assert found.merged == {taken}
-    assert found.with_head == {behind: ("two.txt",)}
-    assert found.with_others == {(one, two): ("one.txt",)}
+    found = looked(opened(place), [one, two, far, taken, behind, "nightcrew/gone"], base)
+    assert found.merged == (taken,)
+    assert {side.task for side in found.sides} == {one, two, far, behind}
+    assert between(found) == {(behind, ""): ("two.txt",), (one, two): ("one.txt",)}
 
 
 def test_nothing_changes_in_the_repository(place: Path) -> None:
     base = git(place, "rev-parse", "main")
     names = [branch(place, f"nightcrew/{number}", f"sed -i 's/^line 5$/{number}/' one.txt") for number in range(3)]
     before = sorted(path for path in place.rglob("*"))
-    assert len(compare.look(opened(place), names, base).with_others) == 3
+    assert len(between(looked(opened(place), names, base))) == 3
     assert sorted(path for path in place.rglob("*")) == before
     assert not list((place.parent / "state").glob("nightcrew.*/*"))
 
@@ -83,29 +94,12 @@ def test_no_conflict_is_missed_that_a_merge_of_every_pair_finds(place: Path, see
     chance = random.Random(seed)
     some = [(deed,) for deed in DEEDS] + [(chance.choice(DEEDS[:2]), chance.choice(DEEDS[6:9])) for _ in range(2)]
     names = [branch(place, f"nightcrew/{n:02}", *(deed.replace("{n}", str(n)) for deed in deeds)) for n, deeds in enumerate(some)]
-    repo = opened(place)
-    found = compare.look(repo, names, base)
-    pairs = list(combinations(names, 2))
-    tips = {name: git(place, "rev-parse", name) for name in names}
-    compared = compare.compare(repo, [(tips[one], tips[two]) for one, two in pairs])
-    told = [verdict.files for verdict in compared.values()]
-    assert found.with_others == {pair: files for pair, files in zip(pairs, told, strict=True) if files}
-    one, two = next(iter(found.with_others))
-    assert (
-        subprocess.run(["git", "-C", place, "merge-tree", "--write-tree", one, two], stdout=subprocess.DEVNULL, check=False).returncode == 1
-    )
-    assert 8 < len(found.with_others) < len(pairs)
-
-
-def test_too_many_pairs_are_said(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    base = git(place, "rev-parse", "main")
-    names = [branch(place, f"nightcrew/{number}", f"sed -i 's/^line 5$/{number}/' one.txt") for number in range(4)]
-    monkeypatch.setattr(compare, "PAIRS_MAX", 2)
-    found = compare.look(opened(place), names, base)
-    assert (len(found.with_others), found.not_tried) == (2, 4)
+    found = between(looked(opened(place), names, base))
+    for one, two in combinations(names, 2):
+        merged = subprocess.run(["git", "-C", place, "merge-tree", "--write-tree", one, two], stdout=subprocess.DEVNULL, check=False)
+        assert ((one, two) in found) == (merged.returncode == 1), (one, two)
+    assert 8 < len(found) < len(names) * (len(names) - 1) / 2
 
 
 def test_no_branch_at_all(place: Path) -> None:
-    found = compare.look(opened(place), [], git(place, "rev-parse", "main"))
-    assert not found.with_head
-    assert not found.gone
+    assert looked(opened(place), [], git(place, "rev-parse", "main")).sides == ()

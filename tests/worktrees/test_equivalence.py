@@ -39,7 +39,7 @@ def changed(at: int, text: str) -> str:
 
 def judged(world: World, env: Environment) -> Standing:
     target, tip = (world.sh(env.repo.root, "rev-parse", name) for name in ("main", env.branch))
-    return equivalence.judge(world.git, env.repo.store, target, tip)
+    return equivalence.judge(env.repo, target, tip)
 
 
 def states(standing: Standing) -> list[State]:

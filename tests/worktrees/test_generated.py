@@ -12,7 +12,7 @@ import pytest
 
 from supervisor.features.landing.terms import GeneratedRule, Method, Person, Terms
 from supervisor.kernel.errors import NotFound, Refused
-from worktrees import merge, staging
+from worktrees import landing, staging
 from worktrees.repository import Repository, discover
 from worktrees.staging import Left, Result, Staged
 
@@ -154,9 +154,9 @@ def test_what_a_task_left_that_is_gone(repo: Repository) -> None:
 def test_take_runs_no_command_and_says_what_does(world: World, repo: Repository) -> None:
     before = world.sh(repo.root, "rev-parse", "HEAD")
     with pytest.raises(Refused, match=r"deps\.lock") as caught:
-        merge.take(repo, "result", generated=(LOCK, GEN))
+        landing.take(repo, "result", generated=(LOCK, GEN))
     assert "which commands make" in caught.value.why and "nightcrew land" in caught.value.hint
     with pytest.raises(Refused) as caught:
-        merge.take(repo, "result", generated=(GEN,))
+        landing.take(repo, "result", generated=(GEN,))
     assert "commands" not in caught.value.why
     assert world.sh(repo.root, "rev-parse", "HEAD") == before

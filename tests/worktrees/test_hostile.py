@@ -14,7 +14,8 @@ from supervisor.kernel.errors import NightcrewError, Refused
 from worktrees.collect_work import publish, secure, snapshot
 from worktrees.environments import Environment, create, open_env, release
 from worktrees.git import Git
-from worktrees.merge import ByHand, diff, preview, take
+from worktrees.landing import take
+from worktrees.merge import ByHand, diff
 from worktrees.private_repository import config_guard
 from worktrees.removal import forget, inspect, remove
 from worktrees.repository import Repository, discover, resolve
@@ -194,7 +195,6 @@ def test_no_public_function_runs_what_somebody_configured(
         done = secure(one, "left", {"Key": "value"}, always=True)
         diff(repo, base, done.tip)
         diff(repo, base, done.tip, stat=True)
-        preview(repo, one.branch)
         assert isinstance(take(repo, one.branch), ByHand)
         release(one)
         inspect(one, nobody_alive)

@@ -142,9 +142,9 @@ def test_commits_of_generated_files_do_not_stand_for_each_other(world: World, en
     world.commit(env.path, "mine.txt")
     world.commit(root, "gen/b.txt")
     target, tip = (world.sh(root, "rev-parse", name) for name in ("main", env.branch))
-    seen = equivalence.judge(world.git, env.repo.store, target, tip, (LOCK,))
+    seen = equivalence.judge(env.repo, target, tip, (LOCK,))
     assert (seen.held, [one.state for one in seen.commits]) == (False, [State.EMPTY] * 3 + [State.MISSING])
-    seen = equivalence.judge(world.git, env.repo.store, target, tip)
+    seen = equivalence.judge(env.repo, target, tip)
     assert [one.state for one in seen.commits] == [State.MISSING] * 4
 
 

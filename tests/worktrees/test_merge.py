@@ -12,7 +12,8 @@ import pytest
 
 from supervisor.kernel.errors import NotFound, Refused
 from worktrees.environments import Environment
-from worktrees.merge import ByHand, Merged, diff, preview, take
+from worktrees.landing import Moved, take
+from worktrees.merge import ByHand, diff
 from worktrees.private_repository import changed, config_guard
 from worktrees.repository import Repository
 
@@ -36,11 +37,10 @@ def state(world: World, root: Path) -> str:
 
 def test_fast_forward(world: World, repo: Repository, env: Environment) -> None:
     tip = world.commit(env.path, "a.txt")
-    assert preview(repo, env.branch).fast_forward
-    assert take(repo, env.branch) == Merged(tip, fast_forward=True)
+    assert take(repo, env.branch) == Moved(tip, repo.root)
     assert (repo.root / "a.txt").exists()
     assert state(world, repo.root).count("\n") == 1
-    assert take(repo, env.branch) == Merged(tip, fast_forward=True)
+    assert take(repo, env.branch) == Moved(tip, repo.root)
 
 
 def locked(repo: Repository, age_s: float) -> Path:
@@ -53,7 +53,7 @@ def locked(repo: Repository, age_s: float) -> Path:
 
 def test_the_lock_of_a_git_that_was_killed_long_ago_is_removed(world: World, repo: Repository, env: Environment) -> None:  # S18
     tip, lock = world.commit(env.path, "a.txt"), locked(repo, 120)
-    assert take(repo, env.branch) == Merged(tip, fast_forward=True, unlocked=True)
+    assert take(repo, env.branch) == Moved(tip, repo.root, unlocked=True)
     assert not lock.exists() and (repo.root / "a.txt").exists()
 
 
@@ -94,8 +94,7 @@ def test_a_true_merge_by_the_person(world: World, repo: Repository, env: Environ
     head = world.commit(repo.root, "b.txt")
     (repo.root / "untracked.txt").write_text("stays")
     done = take(repo, env.branch)
-    assert isinstance(done, Merged)
-    assert not done.fast_forward
+    assert isinstance(done, Moved) and done.commit != tip
     assert world.sh(repo.root, "log", "-1", "--format=%an|%ae|%P|%s") == (
         f"Ada Person|ada@example.com|{head} {tip}|Merge branch '{env.branch}' into main"
     )
@@ -150,14 +149,9 @@ def test_refused_with_the_checkout_untouched(world: World, repo: Repository, env
     assert state(world, repo.root) == before
 
 
-def test_preview_names_the_conflicts_and_touches_nothing(world: World, repo: Repository, env: Environment) -> None:
-    world.commit(env.path, "f0.txt", "theirs\n")
-    world.commit(repo.root, "f0.txt", "mine\n")
-    before = state(world, repo.root)
-    assert preview(repo, env.branch).conflicts == ("f0.txt",)
-    assert state(world, repo.root) == before
-    with pytest.raises(NotFound):
-        preview(repo, "no/such")
+def test_a_branch_that_is_not_there_is_named(repo: Repository) -> None:
+    with pytest.raises(NotFound, match="no such branch"):
+        take(repo, "no/such")
 
 
 def test_without_an_identity_it_says_how_to_set_one(world: World, repo: Repository, env: Environment) -> None:

@@ -49,7 +49,7 @@ def alone(repo: Repository, tip: str) -> int:
     """By git's own count, and by every comparison with every branch."""
     count = merge._count(repo, tip)
     targets = merge._targets(repo)
-    return 0 if count and any(equivalence.judge(repo.git, repo.store, target, tip).held for target in targets) else count
+    return 0 if count and any(equivalence.judge(repo, target, tip).held for target in targets) else count
 
 
 @pytest.fixture

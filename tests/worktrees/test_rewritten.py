@@ -13,7 +13,7 @@ from supervisor.kernel.errors import Refused
 from tests.worktrees.rewriting import HISTORIES, Agent, amend, detached_before_its_work, rebase, reset_to_the_base
 from worktrees.collect_work import Why, secure, snapshot
 from worktrees.environments import Environment, release
-from worktrees.merge import Merged, take
+from worktrees.landing import Moved, take
 from worktrees.removal import Keep, forget, inspect, remove, sweep
 from worktrees.rescue import Secured
 
@@ -253,7 +253,7 @@ def test_what_was_rewritten_and_merged_goes_with_its_branch(world: World, env: E
     rebase(agent)
     done = save(env)
     release(env)
-    assert take(env.repo, env.branch) == Merged(done.tip, fast_forward=True)
+    assert take(env.repo, env.branch) == Moved(done.tip, env.repo.root)
     remove(env, nobody_alive)
     assert world.leftovers(env.repo) == [str(env.path.parent)] and set(agent.tips) <= world.kept(env)
 

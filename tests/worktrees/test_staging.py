@@ -10,7 +10,7 @@ import pytest
 
 from supervisor.features.landing.terms import Method
 from tests.worktrees.staging_kit import OTHER, Side, Trial, both, chmod, crlf, link, move, remove, text, write
-from worktrees import tree_merge
+from worktrees import repository, tree_merge
 from worktrees.staging import Staged
 
 if TYPE_CHECKING:
@@ -92,8 +92,8 @@ def test_a_name_means_that_file_and_no_other(world: World) -> None:
     assert isinstance(found, Staged)
     every = set(world.names(trial.repo, found.commit))
     for name in ODD:
-        assert set(tree_merge.sides(trial.repo, found.commit, [name])) == {name}
-        assert not tree_merge.sides(trial.repo, trial.onto, [name])
+        assert set(repository.files(trial.repo, found.commit, [name])) == {name}
+        assert not repository.files(trial.repo, trial.onto, [name])
         assert set(world.names(trial.repo, tree_merge.replaced(trial.repo, found.commit, {name: None}))) == every - {name}
     trial = trial.sides(both(*(write(name, "ours\n") for name in ODD)), both(*(write(name, "theirs\n") for name in ODD)))
     assert set(trial.left().files) == set(ODD)
@@ -103,12 +103,12 @@ def test_a_name_means_that_file_and_no_other(world: World) -> None:
 def test_more_names_than_a_command_line_holds(world: World) -> None:
     names = [f"{'x' * 200}/{number}" for number in range(12_000)]
     repo = world.repo()
-    assert tree_merge.sides(repo, repo.head, [*names, "f0.txt"]).keys() == {"f0.txt"}
+    assert repository.files(repo, repo.head, [*names, "f0.txt"]).keys() == {"f0.txt"}
 
 
 def test_a_directory_takes_the_place_of_a_file_and_back(world: World) -> None:
     trial = Trial(world).sides(both(remove("long.txt"), write("long.txt/in", "ours\n")), OTHER)
-    was = tree_merge.sides(trial.repo, trial.base, ["long.txt"])
+    was = repository.files(trial.repo, trial.base, ["long.txt"])
     assert "long.txt/in" not in world.names(trial.repo, tree_merge.replaced(trial.repo, trial.onto, {"long.txt": was["long.txt"]}))
 
 

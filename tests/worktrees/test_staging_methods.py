@@ -185,12 +185,12 @@ def test_what_a_collection_of_garbage_takes_under_it_is_written_again(world: Wor
     trial = Trial(world).sides(lambda root: (root / "ours").write_text("x\n"), lambda root: (root / "theirs").write_text("x\n"))
     merge, pruned = tree_merge.merge, list[str]()
 
-    def merge_and_prune(*args: Any) -> tuple[str, tuple[str, ...]]:
+    def merge_and_prune(*args: Any) -> tree_merge.Merged:
         found = merge(*args)
         if len(pruned) < 3:
-            pruned.append(found[0])
+            pruned.append(found.tree)
             world.sh(trial.root, "prune", "--expire=now")
-            assert world.git.run(trial.repo.store, "cat-file", "-e", found[0], accept=(0, 1, 128)).code
+            assert trial.repo.run("cat-file", "-e", found.tree, accept=(0, 1, 128)).code
         return found
 
     monkeypatch.setattr(tree_merge, "merge", merge_and_prune)

@@ -29,7 +29,7 @@ def prepare(place: Workplace, wanted: Wanted, base: str | None, key: str | None,
     """The crew for the repository at `place`. Raises NotFound when `base` names no commit, ToolFailed when git cannot read it."""
     base = base if base is not None else place.project.base or "HEAD"
     commit = resolve(place.repository, base)
-    seen = extent(place.repository, commit, b".py")
+    seen = extent(place.repository, commit, ".py")
     mine = usable_cores(place)
     shards = results.shards(wanted.perspectives, seen.files, seen.size, mine, place.settings.slots)
     tasks = results.crew(wanted, shards, mine, {name: kinds()[name].program for name in ("analyst", "lead")})

@@ -28,11 +28,12 @@ from supervisor.kernel.states import TaskState
 from supervisor.server.attempts.environments import Environments
 from supervisor.store import queries, rows, sqlite
 from supervisor.store.queries import TaskView
-from worktrees import collect_work, merge, patches, restoring
+from worktrees import collect_work, landing, merge, patches, restoring
 from worktrees.backends.overlay import UserOverlay
 from worktrees.collect_work import Why
 from worktrees.environments import Environment, open_env
 from worktrees.git import Git
+from worktrees.landing import Moved
 from worktrees.repository import Repository, discover, main_root, resolve
 
 # Offers
@@ -87,18 +88,14 @@ def make_offer(db: sqlite3.Connection, repository: Repository, view: TaskView, *
         raise NotFound("no branch of", on=view.id, why="it changed nothing", hint=f"nightcrew status {view.id}")
     if view.state is not TaskState.RUNNING:
         stopped = f"{view.id} was stopped before it was done ({view.end_cause or view.reason}): no gate has judged its commits"
-        return Offer(view.branch, _tip_offers(repository, view), (stopped,) if view.state is TaskState.CANCELLED else ())
+        return Offer(view.branch, _tip(repository, view), (stopped,) if view.state is TaskState.CANCELLED else ())
     made = environment(db, view)
     if made is None:
         raise NotFound("no commit of", on=view.id, why="its worktree is still being made", hint=f"nightcrew status {view.id}")
-    _publish_offers(made)
+    _publish(made)
     has_gate = rows.launch(db, view.id).spec.gate_words
     said = "still runs: no gate has judged its commits" if has_gate else "has no gate: nothing has checked its commits"
-    found = (
-        _with_changes(made, repository, view)
-        if with_changes
-        else Offer(view.branch, _tip_offers(repository, view), uncommitted(made, view))
-    )
+    found = _with_changes(made, repository, view) if with_changes else Offer(view.branch, _tip(repository, view), uncommitted(made, view))
     return replace(found, notes=(f"{view.id} {said}", *found.notes))
 
 
@@ -133,12 +130,16 @@ def _astray(view: TaskView, repository: Repository, into: str) -> tuple[str, ...
     kept, branch_tip = str(result.get("rescue") or ""), str(result.get("tip") or view.base_oid)
     if kept in ("", branch_tip, view.base_oid):
         return ()
-    with contextlib.suppress(NotFound):  # its ref was removed by hand
-        held = resolve(repository, records.rescue_ref(view.id, view.epoch))
-        if repository.git.run(repository.store, "merge-base", "--is-ancestor", held, into, accept=(0, 1)).code:
-            files = some_of(merge.changed(repository, branch_tip, held), _NAMED)
-            return (f"{view.id} left work that is on no branch ({files}): nightcrew restore {view.id} makes a branch of it",)
+    if held := _beside(view, repository, into):
+        files = some_of(merge.changed(repository, branch_tip, held), _NAMED)
+        return (f"{view.id} left work that is on no branch ({files}): nightcrew restore {view.id} makes a branch of it",)
     return ()
+
+
+def _beside(view: TaskView, repository: Repository, into: str) -> str:
+    """Return the commit of the rescue ref of a task where the commit `into` lacks it, else ""."""
+    held = repository.commit(records.rescue_ref(view.id, view.epoch))
+    return held if held and not repository.has(into, held) else ""
 
 
 def is_attended(view: TaskView) -> bool:
@@ -152,26 +153,16 @@ def environment(db: sqlite3.Connection, view: TaskView) -> Environment | None:
     return Environments(Git(home().root / "git")).of(row, rows.launch(db, view.id)) if row is not None else None
 
 
-def _publish_offers(made: Environment) -> None:
-    """Bring the commits of a confined agent over. The supervisor may do the same at this moment; the second try then finds it done."""
-    if made.private is None:
-        return
-    with contextlib.suppress(HostError):
-        collect_work.publish(made)
-        return
-    collect_work.publish(made)
-
-
 def _with_changes(made: Environment, repository: Repository, view: TaskView) -> Offer:
     hint = f"nightcrew send {view.id} to have them committed, or nightcrew kill {view.id}, which secures them"
     if _is_hidden(made):
         raise Refused("cannot include changes", on=view.id, why="its files are in its sandbox", kept="its worktree", hint=hint)
     with open_env(made) as seen:
         secured = collect_work.snapshot(seen, f"nightcrew: what {view.id} had not committed")
-    tip, held = _tip_offers(repository, view), secured.rescue
+    tip, held = _tip(repository, view), secured.rescue
     if held is None:
         return Offer(view.branch or "", tip)
-    if repository.git.run(repository.store, "merge-base", "--is-ancestor", tip, held, accept=(0, 1)).code:
+    if not repository.has(held, tip):
         raise Refused("cannot include changes", on=view.id, why=f"they do not stand on {view.branch}", kept=made.rescue_ref, hint=hint)
     return Offer(records.rescue_ref(view.id, view.epoch), held, tuple(secured.notes))
 
@@ -179,15 +170,6 @@ def _with_changes(made: Environment, repository: Repository, view: TaskView) -> 
 def _is_hidden(made: Environment) -> bool:
     """Return whether the files are mounted in the agent's sandbox alone. A second mount of the same layers could damage them."""
     return made.private is not None and made.layers is not None and made.layers.backend == UserOverlay.name
-
-
-def _tip_offers(repository: Repository, view: TaskView) -> str:
-    try:
-        return resolve(repository, view.branch or "")
-    except NotFound:
-        if (kept := (view.result or {}).get("tip")) is None:
-            raise
-        return resolve(repository, kept)
 
 
 def _agent_state(view: TaskView) -> AgentState:
@@ -229,9 +211,8 @@ def diff(db: sqlite3.Connection, view: TaskView, *, stat: bool) -> str:
 
     Of one that runs in a sandbox: what its agent has committed by now. Raises NotFound when there is no branch yet.
     """
-    view = best_of_service.of_group(db, view)
-    repository, tip = seen(db, view)
-    return merge.diff(repository, view.base_oid or tip, tip, stat=stat)
+    one = result(db, view)
+    return merge.diff(one.repository, one.base or one.tip, one.tip, stat=stat)
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,8 +251,9 @@ def patch(db: sqlite3.Connection, view: TaskView, limit: int) -> bytes | None:
 def seen(db: sqlite3.Connection, view: TaskView) -> tuple[Repository, str]:
     """The repository of a task, and the newest commit of it that can be seen from outside its sandbox."""
     repository = _repository(Path(queries.run(db, view.run).root))
-    if view.state is TaskState.RUNNING:
-        _publish(db, view)
+    if view.state is TaskState.RUNNING and (made := environment(db, view)) is not None:
+        with contextlib.suppress(HostError):  # it ended a moment ago: what is there is shown
+            _publish(made)
     return repository, _tip(repository, view)
 
 
@@ -325,7 +307,7 @@ def take(db: sqlite3.Connection, view: TaskView, where: Path, how: How) -> Taken
         hint = f"nightcrew review {view.id}, or nightcrew take --force {view.id}"
         raise Refused("will not take", on=view.id, why="you rejected it", kept=f"the checkout, {decision.ref}", hint=hint)
     message = f"Merge {view.id}: {view.title.splitlines()[0] if view.title.strip() else view.name}"
-    done = merge.take(repository, offer.ref, message, only=how.only or offer.tip, generated=_generated(repository))
+    done = landing.take(repository, offer.ref, message, only=how.only or offer.tip, generated=_generated(repository))
     if isinstance(done, merge.ByHand):
         said = f"nothing was merged: {done.why}; run the line above"
         return Taken(view.id, merged=False, commit=None, commands=done.commands, sentence=said, notes=offer.notes)
@@ -334,7 +316,7 @@ def take(db: sqlite3.Connection, view: TaskView, where: Path, how: How) -> Taken
             _refuse_elsewhere(repository, view)
         sentence = f"{repository.branch} has everything of {view.id} already" + _marked(view, repository, offer.tip)
     else:
-        manner = "fast-forward" if done.fast_forward else "a merge commit"
+        manner = "fast-forward" if done.commit == offer.tip else "a merge commit"
         sentence = f"{view.id} is in {repository.branch} ({manner}, {done.commit[:10]})" + _noted(view, repository, done)
         sentence += _marked(view, repository, offer.tip)
     return Taken(view.id, merged=True, commit=done.commit, commands=(), sentence=sentence, notes=offer.notes)
@@ -349,12 +331,9 @@ def _what_runs(db: sqlite3.Connection, view: TaskView, repository: Repository, t
 def _refuse_elsewhere(repository: Repository, view: TaskView) -> None:
     """Raise Refused when the task left commits that neither its branch nor the checkout has: its agent worked on another branch, or on a
     detached HEAD."""
-    rescue = records.rescue_ref(view.id, view.epoch)
-    with contextlib.suppress(NotFound):
-        left = resolve(repository, rescue)
-        if repository.git.run(repository.store, "merge-base", "--is-ancestor", left, repository.head, accept=(0, 1)).code:
-            why = f"its agent committed somewhere else than on {view.branch}"
-            raise Refused("cannot take", on=view.id, why=why, kept=rescue, hint=f"nightcrew restore {view.id}")
+    if _beside(view, repository, repository.head):
+        why, rescue = f"its agent committed somewhere else than on {view.branch}", records.rescue_ref(view.id, view.epoch)
+        raise Refused("cannot take", on=view.id, why=why, kept=rescue, hint=f"nightcrew restore {view.id}")
 
 
 def _generated(repository: Repository) -> tuple[GeneratedRule, ...]:
@@ -375,7 +354,7 @@ def restore(db: sqlite3.Connection, view: TaskView, epoch: int, branch: str, *, 
     return repository, restoring.restore(repository, ref, name)
 
 
-def _noted(view: TaskView, repository: Repository, done: merge.Merged) -> str:
+def _noted(view: TaskView, repository: Repository, done: Moved) -> str:
     """Write the merge into the audit log; what else there is to say."""
     into = f"{repository.root} {repository.branch}"
     data = {"task": view.id, "epoch": view.epoch, "commit": done.commit, "into": into, "why": "taken by a person"}
@@ -397,11 +376,14 @@ def _marked(view: TaskView, repository: Repository, tip: str) -> str:
     return ""
 
 
-def _publish(db: sqlite3.Connection, view: TaskView) -> None:
-    made = environment(db, view)
-    if made is not None and made.private is not None:
-        with contextlib.suppress(HostError):  # it ended a moment ago, or the supervisor is doing the same: what is there is shown
-            collect_work.publish(made)
+def _publish(made: Environment) -> None:
+    """Bring the commits of a confined agent over. The supervisor may do the same at this moment; the second try then finds it done."""
+    if made.private is None:
+        return
+    with contextlib.suppress(HostError):
+        collect_work.publish(made)
+        return
+    collect_work.publish(made)
 
 
 def _tip(repository: Repository, view: TaskView) -> str:
@@ -424,7 +406,7 @@ def _cleaned(db: sqlite3.Connection, repository: Repository, view: TaskView, bra
     if landed is not None and landed.branch == repository.branch and landed.state in (EntryState.LANDED, EntryState.CONTAINED):
         return f"{repository.branch} has everything of {view.id} already: it landed with {landed.train}"
     tip = str((view.result or {}).get("tip") or "")
-    if tip and merge.has(repository, tip):
+    if tip and repository.has(repository.head, tip):
         return f"{repository.branch} has everything of {view.id} already"
     why, hint = "its branch is gone, after nightcrew clean or by hand", f"git -C {shlex.quote(str(repository.root))} merge {ref}"
     raise Refused("cannot take", on=view.id, why=why, kept=ref, hint=hint)

@@ -115,7 +115,7 @@ class TrainGit:
             return Clashed(asked.position, asked.onto, done.why, tuple(map(_text, done.files)))
         if unseen := _unseen(self.repo, entry, asked.onto, done.commit, train.commands):
             return Clashed(asked.position, asked.onto, unseen, for_person=True)
-        if _tree(self.repo, done.commit) == _tree(self.repo, asked.onto):
+        if self.repo.tree(done.commit) == self.repo.tree(asked.onto):
             return NothingNew(asked.position, asked.onto, "it changes nothing on the branch")
         tried = tuple(tried_on(self.repo, train.commands, entry, asked.onto, done.commit))
         return self._kept(train, Put(asked.position, asked.onto, done.commit, tried))
@@ -143,7 +143,7 @@ class TrainGit:
         """Move the branch from where it was to where it is to be, or say why not. Raises Refused where the checkout is not fit for it now,
         NotFound for a branch that is gone, and as `Git.run`."""
         stands = landing.tip(self.repo, train.branch)
-        if _has(self.repo, stands, asked.new):
+        if self.repo.has(stands, asked.new):
             return Moved()
         if stands != asked.old:
             return Elsewhere(stands)
@@ -170,13 +170,13 @@ def tried_on(repo: Repository, commands: tuple[str, ...], entry: Entry, onto: st
     """Each gate on the merged tree; where the result may have weakened it, also on that tree with what it changed there as it was."""
     if not commands:
         return
-    tree = _tree(repo, commit)
+    tree = repo.tree(commit)
     changes = [] if entry.trusted else patches.read_gate_changes(repo, onto, commit)
     for command in commands:
         yield Tried(tree, commit, command)
         before = tree_merge.hardened(repo, commit, onto, gate_files.flags(changes, command))
         if before is not None:
-            yield Tried(_tree(repo, before), before, command, restored=True)
+            yield Tried(repo.tree(before), before, command, restored=True)
 
 
 def superfluous(repo: Repository, rows: Sequence[Train]) -> None:
@@ -209,14 +209,6 @@ def forget(repo: Repository, train: str) -> None:
         gone = [refs.Update(f"{_REFS}/{train}/{commit}", "", commit) for commit in kept(repo, train)]
         if gone:
             refs.move_all(repo, gone, "nightcrew land")
-
-
-def _tree(repo: Repository, commit: str) -> str:
-    return repo.git.run(repo.store, "rev-parse", "--verify", f"{commit}^{{tree}}").text
-
-
-def _has(repo: Repository, commit: str, other: str) -> bool:
-    return repo.git.run(repo.store, "merge-base", "--is-ancestor", other, commit, accept=(0, 1)).code == 0
 
 
 def _text(path: str) -> str:

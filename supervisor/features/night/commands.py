@@ -545,21 +545,35 @@ def look(where: Home, night: Night) -> Found:
 
 
 def _branches(where: Home, night: Night, beside: Found) -> Found:
+    from supervisor.features.conflicts import service as conflicts_service
+    from supervisor.features.conflicts import view as conflicts_view
+    from supervisor.store.journal import Branch
+
     repository = discover(Git(where.root / "git"), Path(night.root))
-    owners = {task.work.branch: task.id for task in night.tasks if task.ready and task.work is not None}
-    found = compare.look(repository, owners, night.base_oid)
+    works = {task.id: task.work for task in night.tasks if task.ready and task.work is not None}
+    branches = [Branch(task, 0, work.branch, living=False, base=work.base) for task, work in works.items()]
+    stands = compare.standing(repository, [branch.name for branch in branches])
+    known = conflicts_view.known(where, repository.project).known
+    matrix = conflicts_service.look(repository, (branches, 0), known, now=stands)
+    with_base: dict[str, tuple[str, ...]] = {}
     others: dict[str, dict[str, tuple[str, ...]]] = {}
-    for (one, two), names in found.with_others.items():
-        others.setdefault(owners[one], {})[owners[two]] = names
-        others.setdefault(owners[two], {})[owners[one]] = names
+    found = matrix.conflicts()
+    for one in found:
+        if one.verdict.why:
+            continue
+        if not one.two:
+            with_base[one.one] = one.verdict.files
+        else:
+            others.setdefault(one.one, {})[one.two] = one.verdict.files
+            others.setdefault(one.two, {})[one.one] = one.verdict.files
     return replace(
         beside,
         on=repository.branch or repository.head[:12],
-        gone=frozenset(owners[branch] for branch in found.gone),
-        taken=frozenset(owners[branch] for branch in found.merged),
-        with_base={owners[branch]: names for branch, names in found.with_head.items()},
+        gone=frozenset(branch.task for branch in branches if branch.name not in stands.tips),
+        taken=frozenset(matrix.merged),
+        with_base=with_base,
         with_others=others,
-        not_tried=found.not_tried,
+        not_tried=matrix.missing() + matrix.left_out + sum(bool(one.verdict.why) for one in found),
     )
 
 

@@ -596,7 +596,7 @@ class Found:
     with_others: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
     """The same with each other task's branch."""
     not_tried: int = 0
-    """Pairs of branches that were too many to try."""
+    """Pairs of branches that were too many to try, or that git could not merge."""
     diffs: Mapping[str, Diff] = field(default_factory=dict)
     """Of the tasks that need a person, and of those that did not end well."""
     printed: Mapping[str, str] = field(default_factory=dict)

@@ -94,7 +94,7 @@ def merge_question(db: sqlite3.Connection, view: TaskView, repository: Repositor
     """Ask whether to merge a result, and say its size: `Merge 1121-k3f9/lint into main of /home/dev/shop? 2 commits, 3 files +12 -8`; and
     how many changes may weaken its gate. Raises NotFound when it has no commit that the branch lacks, else as `Git.run`."""
     size, weak = looked_through(db, view, repository, repository.head, tip)
-    commits = int(repository.git.run(repository.store, "rev-list", "--count", tip, f"^{repository.head}").text)
+    commits = int(repository.run("rev-list", "--count", tip, f"^{repository.head}").text)
     warning = f"; {weak} change{'s' if weak != 1 else ''} may make its gate say less: look at the diff first" if weak else ""
     if not commits:
         raise NotFound(

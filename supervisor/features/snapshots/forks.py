@@ -95,8 +95,7 @@ def tip(repository: Repository, view: TaskView) -> str:
         branch = None
     if branch is None or left is None:
         return resolve(repository, branch or left or view.base_oid or "HEAD")
-    common = repository.git.run(repository.store, "merge-base", branch, left, accept=(0, 1)).text
-    return branch if common == left else resolve(repository, left)
+    return branch if repository.has(branch, left) else resolve(repository, left)
 
 
 def _shell(environ: Mapping[str, str]) -> tuple[str, ...]:

@@ -101,7 +101,7 @@ def lock_digests(repository: Repository, oid: str, patterns: Iterable[str]) -> d
     patterns = tuple(patterns)
     deep = ("-r",) if any("/" in pattern or is_below(pattern) for pattern in patterns) else ()
     wanted = [names_files(pattern) for pattern in patterns]
-    found = repository.git.run(repository.store, "ls-tree", "-z", *deep, oid).out.split(b"\0")
+    found = repository.run("ls-tree", "-z", *deep, oid).out.split(b"\0")
     digests: dict[str, str] = {}
     for entry in filter(None, found):
         facts, _, name = entry.partition(b"\t")
