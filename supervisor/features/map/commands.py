@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -31,12 +31,11 @@ from supervisor.kernel.errors import ConfigError, NotFound, Refused, ToolFailed,
 from supervisor.kernel.format import many
 from supervisor.kernel.states import TaskClass
 from supervisor.views import status
-from worktrees.git import BULK_S
+from worktrees.repository import File, Repository, files, resolve
 
 if TYPE_CHECKING:
     from supervisor.client.submit import Workplace
     from supervisor.kernel.spec import TaskSpec
-    from worktrees.repository import Repository
 
 
 # Prompts
@@ -76,29 +75,9 @@ def options(function: F) -> F:
     return function
 
 
-@dataclass(frozen=True, slots=True)
-class PromptsAsked:
-    """They, as click read them."""
-
-    prompt: str | None = None
-    schema: Path | None = None
-    model: str | None = None
-    max_tokens: int = MAX_TOKENS
-    kind: str | None = None
-    shard: int = 1
-    plan: bool = False
-    economy: bool = False
-    merge: bool = False
-
-    @property
-    def by_agents(self) -> bool:
-        """Whether agents work on the items."""
-        return self.prompt is not None and self.kind is not None
-
-
-def refuse(asked: PromptsAsked, *, network: bool) -> None:
+def refuse(asked: MapAsked) -> None:
     """Raises UsageError for what does not go together."""
-    if asked.prompt is not None and not network:
+    if asked.prompt is not None and asked.network is False:
         raise UsageError("not with --prompt", on="--network no", why="no model can be asked without a network")
     if asked.prompt is None:
         for name in ("schema", "model"):
@@ -131,7 +110,7 @@ def template(text: str) -> str:
         raise ConfigError("cannot read the prompt", on=str(path), why=str(error)) from None
 
 
-def what(asked: PromptsAsked, form: str, retries: int) -> dict[str, Any]:
+def what(asked: MapAsked, form: str) -> dict[str, Any]:
     """What is done with each item. Raises UsageError for a field that items do not have, ConfigError for a file."""
     from supervisor.features.map import answer_schema
 
@@ -144,21 +123,10 @@ def what(asked: PromptsAsked, form: str, retries: int) -> dict[str, Any]:
         refuse_without_gateway()
     schema = answer_schema.load(asked.schema) if asked.schema is not None else None
     terms = PromptTerms(text, schema, asked.model or "", asked.max_tokens)
-    common = {"form": form, "terms": terms.to_shape(), "asks": retries + 1}
+    common = {"form": form, "terms": terms.to_shape(), "asks": asked.retries + 1}
     if asked.by_agents:
         return {"executor": "agents", "kind": asked.kind, "each": asked.shard, **common}
     return {"executor": "prompt", "at_once": AT_ONCE, **common, **({"group": GROUP} if asked.economy else {})}
-
-
-def agent(asked: PromptsAsked, place: Workplace, base: str, options: dict[str, Any]) -> TaskSpec:
-    """The task that each shard becomes, or the one that plans, but for its prompt. Raises UsageError for a kind that takes no prompt,
-    ToolMissing."""
-    from supervisor.client import submit
-
-    kind = asked.kind or place.settings.agent_kind
-    typed = {"kind": kind, "model": asked.model if asked.by_agents else None, "name": "s", **options}
-    submission, _ = submit.of_prompt("(the prompt of a shard)", typed, place, base, os.environ)
-    return submission.spec.tasks[0]
 
 
 def merge_lines(merge: dict[str, Any] | None) -> Iterator[str]:
@@ -209,32 +177,15 @@ class Source:
     items: list[Item]
 
 
-@dataclass(frozen=True, slots=True)
-class Blob:
-    """A plain file of a commit."""
-
-    name: bytes
-    oid: str
-    size: int
+def plain_files(repo: Repository, commit: str) -> dict[str, File]:
+    """The plain files of `commit`, in git's order, with their sizes. Raises ToolFailed."""
+    return {path: file for path, file in files(repo, commit, sizes=True).items() if file.mode.startswith("100")}
 
 
-def tree(repo: Repository, commit: str) -> list[Blob]:
-    """The plain files of `commit`, in git's order. Raises ToolFailed."""
-    listed = repo.git.run(repo.store, "ls-tree", "-r", "-l", "-z", "--full-tree", commit, deadline_s=BULK_S)
-    found = []
-    for entry in listed.out.split(b"\0"):
-        facts, _, name = entry.partition(b"\t")
-        if facts.startswith(b"100"):
-            _, _, oid, size = facts.split()
-            found.append(Blob(name, oid.decode(), int(size)))
-    return found
-
-
-def of_files(blobs: Iterable[Blob], patterns: Sequence[str]) -> Source:
+def of_files(found: Mapping[str, File], patterns: Sequence[str]) -> Source:
     """The files that any of `patterns` matches, by the content that the commit has."""
     forms = [re.compile(glob(pattern), re.DOTALL) for pattern in patterns]
-    names = ((os.fsdecode(blob.name), blob) for blob in blobs)
-    items = [Item(blob.name, blob.oid, blob.size) for name, blob in names if any(form.fullmatch(name) for form in forms)]
+    items = [Item(os.fsencode(name), file.oid, file.size) for name, file in found.items() if any(form.fullmatch(name) for form in forms)]
     return Source("file", {"form": "file", "files": list(patterns)}, items)
 
 
@@ -317,13 +268,13 @@ def _read(path: str) -> bytes:
         raise UsageError("cannot read", on=path, why=error.strerror or str(error)) from None
 
 
-def named_files(words: Iterable[str], blobs: Iterable[Blob], call: str) -> Iterator[tuple[str, str]]:
+def named_files(words: Iterable[str], found: Mapping[str, File], call: str) -> dict[str, str]:
     """The tracked files that a definition names, each with its content: a word that is a path, and the module of `call`. A change there is
     another map."""
     module = call.partition(":")[0].replace(".", "/")
     asked = {*words, *(name for root in ("", "src/") for name in (f"{root}{module}.py", f"{root}{module}/__init__.py") if module)}
     asked = {os.path.normpath(word) for word in asked if word}
-    return ((os.fsdecode(blob.name), blob.oid) for blob in blobs if os.fsdecode(blob.name) in asked)
+    return {name: file.oid for name, file in found.items() if name in asked}
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,8 +302,20 @@ class MapAsked:
     snapshot: str | None
     sandbox: int | None
     network: bool | tuple[str, ...] | None
-    more: PromptsAsked
-    """Of prompts, plans and merges."""
+    prompt: str | None
+    schema: Path | None
+    model: str | None
+    max_tokens: int
+    kind: str | None
+    shard: int
+    plan: bool
+    economy: bool
+    merge: bool
+
+    @property
+    def by_agents(self) -> bool:
+        """Whether agents work on the items."""
+        return self.prompt is not None and self.kind is not None
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -393,8 +356,7 @@ def command(**typed: Any) -> int:
     """
     from supervisor.features.map import following
 
-    more = PromptsAsked(**{name: typed.pop(name) for name in PromptsAsked.__dataclass_fields__})
-    asked = MapAsked(**typed, more=more)
+    asked = MapAsked(**typed)
     _refuse(asked)
     prepared = _prepared(asked)
     where = home()
@@ -407,9 +369,9 @@ def _refuse(asked: MapAsked) -> None:
     sources = [bool(asked.globs), asked.lines is not None, asked.jsonl is not None, asked.from_command is not None]
     if sum(sources) != 1:
         raise UsageError("which items?", why="give one of --files, --lines, --jsonl and --from-command")
-    if sum([bool(asked.words), asked.call is not None, asked.more.prompt is not None]) != 1:
+    if sum([bool(asked.words), asked.call is not None, asked.prompt is not None]) != 1:
         raise UsageError("what is to be done with them?", why="give a command behind --, --call or --prompt")
-    refuse(asked.more, network=asked.network is not False)
+    refuse(asked)
     if asked.call and ":" not in asked.call:
         raise UsageError("not a function", on=asked.call, why="it is MODULE:FUNCTION")
 
@@ -420,20 +382,19 @@ def _prepared(asked: MapAsked) -> Any:
     from supervisor.client import submit
     from supervisor.features.map import open_map
     from supervisor.features.map.following import Prepared
-    from worktrees.repository import resolve
 
     place = submit.workplace(asked.repo)
     base = asked.base if asked.base is not None else place.project.base or "HEAD"
-    blobs = tree(place.repository, resolve(place.repository, base))
-    source = _source(asked, blobs)
+    found = plain_files(place.repository, resolve(place.repository, base))
+    source = _source(asked, found)
     if not source.items:
-        raise _nothing(asked, len(blobs), base)
+        raise _nothing(asked, len(found), base)
     what = _what(asked, source)
-    named = dict(named_files(asked.words, blobs, asked.call or ""))
+    named = named_files(asked.words, found, asked.call or "")
     definition = {**{name: value for name, value in what.items() if name not in NOT_THE_WORK}, "named": named}
     name = open_map.map_id(place.repository.project, source.words, definition)
-    title = (asked.name or (asked.call or asked.more.prompt or " ".join(asked.words))[:200]).encode("utf-8", "backslashreplace").decode()
-    if asked.more.plan:
+    title = (asked.name or (asked.call or asked.prompt or " ".join(asked.words))[:200]).encode("utf-8", "backslashreplace").decode()
+    if asked.plan:
         what = {**what, **_plan(asked, place, base, name, source)}
     about = {
         "title": title, "what": what, "source": source.words,
@@ -459,24 +420,23 @@ def _plan(asked: MapAsked, place: Workplace, base: str, name: str, source: Sourc
     known = {} if asked.fresh else following.keys(home(), name, source.items)
     if known or asked.dry_run:
         return known
-    said = asked.more.prompt or asked.call or " ".join(asked.words)
+    said = asked.prompt or asked.call or " ".join(asked.words)
     key = None if asked.fresh else f"map-plan-{name}-{following.digest(source.items)}"
     return following.make(home(), place, following.Plan(base, _agent(asked, place, base), source.items, said, key))
 
 
-def _source(asked: MapAsked, blobs: list[Blob]) -> Source:
-
+def _source(asked: MapAsked, found: Mapping[str, File]) -> Source:
     if asked.globs:
-        return of_files(blobs, asked.globs)
+        return of_files(found, asked.globs)
     if asked.lines is not None:
         return of_lines(asked.lines)
     return of_objects(asked.jsonl) if asked.jsonl is not None else of_command(asked.from_command or "", asked.repo)
 
 
 def _what(asked: MapAsked, source: Source) -> dict[str, Any]:
-    merge = {"merge": True} if asked.more.merge else {}
-    if asked.more.prompt is not None:
-        return {**what(asked.more, source.form, asked.retries), **merge}
+    merge = {"merge": True} if asked.merge else {}
+    if asked.prompt is not None:
+        return {**what(asked, source.form), **merge}
     common = {"form": source.form, "timeout_s": asked.timeout, **merge}
     if asked.call:
         return {"executor": "call", "call": asked.call, **common}
@@ -492,10 +452,18 @@ def _target(path: Path) -> Path:
 
 
 def _agent(asked: MapAsked, place: Workplace, base: str) -> TaskSpec:
-    """The task of an agent, but for its prompt. How long it may take is its kind's to say, unless the command does."""
+    """The task that each shard becomes, or the one that plans, but for its prompt. How long it may take is its kind's to say, unless the
+    command does. Raises UsageError for a kind that takes no prompt, ToolMissing."""
+    from supervisor.client import submit
+
     options = {name: getattr(asked, name) for name in ("task_class", "retries", "snapshot", "sandbox", "network")}
     said = click.get_current_context().get_parameter_source("timeout") is not ParameterSource.DEFAULT
-    return agent(asked.more, place, base, {**options, "timeout": asked.timeout if said else None})
+    typed = {
+        "kind": asked.kind or place.settings.agent_kind, "model": asked.model if asked.by_agents else None, "name": "s",
+        **options, "timeout": asked.timeout if said else None,
+    }  # fmt: skip
+    submission, _ = submit.of_prompt("(the prompt of a shard)", typed, place, base, os.environ)
+    return submission.spec.tasks[0]
 
 
 def _submission(asked: MapAsked, place: Workplace, base: str, name: str, title: str) -> Any:
@@ -504,11 +472,11 @@ def _submission(asked: MapAsked, place: Workplace, base: str, name: str, title: 
     from supervisor.features.map.service import MAP
     from supervisor.kernel.spec import RunSpec, TaskSpec
 
-    if asked.more.by_agents:
+    if asked.by_agents:
         return submit.submission(
             RunSpec(title=f"map: {title}", tasks=(_agent(asked, place, base),), base=base), place, None, None, os.environ
         )
-    kind = WORKER if asked.more.prompt is not None else "map-worker"
+    kind = WORKER if asked.prompt is not None else "map-worker"
     worker = TaskSpec(
         name="w",
         title=f"map {title}"[:200],
