@@ -10,6 +10,7 @@ from enum import IntEnum, StrEnum
 from typing import Any
 
 from supervisor.kernel.errors import one_line
+from supervisor.kernel.format import age
 
 # Status
 # ------
@@ -240,7 +241,7 @@ def silence(printed: float, now: float) -> Evidence | None:
     """What it means that nothing was printed since `printed`; None while that is not long ago."""
     if not printed or now - printed < SILENT_S:
         return None
-    return Evidence(Source.SILENCE, AgentState.UNKNOWN, printed, f"it has printed nothing for {int((now - printed) // 60)} minutes")
+    return Evidence(Source.SILENCE, AgentState.UNKNOWN, printed, f"it has printed nothing for {age(now - printed)}")
 
 
 # Hooks

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from supervisor.kernel.errors import one_line
+from supervisor.kernel.format import many
 from supervisor.kernel.path_globs import covers, names_top, overlap, wildcards
 
 SAID = "which has an exclusive lease on"
@@ -153,4 +154,4 @@ def unleased_note(found: Mapping[str, Any] | None) -> tuple[str, ...]:
     holders = sorted({one["holder"] for one in found["paths"] if one["holder"]})
     whose = f" that others held ({', '.join(holders[:3])}{' and more' if len(holders) > 3 else ''})" if holders else " without a lease"
     first = ", ".join(one_line(str(one["path"]))[:100] for one in found["paths"][:3])
-    return (f"wrote {found['total']} file{'s' if found['total'] != 1 else ''}{whose}: {first}{', ...' if found['total'] > 3 else ''}",)
+    return (f"wrote {many(found['total'], 'file')}{whose}: {first}{', ...' if found['total'] > 3 else ''}",)

@@ -17,7 +17,7 @@ from memory.note import cleaned
 from memory.versions import Identity
 from supervisor.host.untrusted_fs import Folder
 from supervisor.kernel.errors import HostError, NotFound, Refused
-from supervisor.kernel.format import size
+from supervisor.kernel.format import duration, size
 from supervisor.kernel.path_globs import CORE_MAX, DAY_MAX, NOTE_MAX, Kind, covers, normalised, overlap
 from supervisor.kernel.spec import MemoryTerms
 
@@ -150,7 +150,7 @@ def plan(found: Iterable[Candidate], read: Mapping[str, float], tracked: Sequenc
             going[one.path] = why
     left = [one for one in notes if one.kind is Kind.SEMANTIC and one.path not in going]
     going |= _over_budget(left, read, terms)
-    days = [Prune(one.path, f"older than {_days(terms.episodic_s)}") for one in files if _is_old_day(one, now, terms)]
+    days = [Prune(one.path, f"older than {duration(terms.episodic_s)}") for one in files if _is_old_day(one, now, terms)]
     remarks = [f"{one.path} has {size(one.size)}: agents are given its first {size(CORE_MAX)}" for one in files if _is_large_core(one)]
     return Plan(tuple(Prune(path, why) for path, why in sorted(going.items())), tuple(days), tuple(remarks))
 
@@ -188,7 +188,7 @@ def _why(one: Candidate, superseded: Mapping[str, str], used: float, tracked: Se
     if tracked is not None and is_dead(one.globs, tracked):
         return f"no file is left at {', '.join(one.globs[:3])}"
     if now - used > terms.unread_s:
-        return f"neither read nor changed for {_days(terms.unread_s)}"
+        return f"neither read nor changed for {duration(terms.unread_s)}"
     return ""
 
 
@@ -210,11 +210,6 @@ def _is_old_day(one: Candidate, now: float, terms: MemoryTerms) -> bool:
 
 def _is_large_core(one: Candidate) -> bool:
     return one.kind is Kind.CORE and one.size > CORE_MAX
-
-
-def _days(seconds: float) -> str:
-    count = seconds / DAY_S
-    return f"{count:g} day{'' if count == 1 else 's'}"
 
 
 # Listing

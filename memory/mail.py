@@ -24,7 +24,7 @@ from enum import StrEnum
 from typing import Any
 
 from supervisor.kernel.errors import one_line
-from supervisor.kernel.format import rfc3339
+from supervisor.kernel.format import age, duration, rfc3339
 
 PERSON = "person"
 """The mailbox of whoever uses the command line."""
@@ -181,11 +181,11 @@ def why_not(pair: Iterable[float], all_sent: Iterable[float], depth: int, now: f
         return why, "end it, or begin a new thread with what is settled; a person can reply at any depth"
     wait_s = again_in_s(pair, now, terms.pair_burst, terms.pair_every_s)
     if wait_s:
-        why = f"{terms.pair_burst} messages to the same recipient, and then one each {terms.pair_every_s:g} s"
-        return why, f"again in {math.ceil(wait_s)} s, with all that is to be said in one"
+        why = f"{terms.pair_burst} messages to the same recipient, and then one each {duration(terms.pair_every_s)}"
+        return why, f"again in {age(math.ceil(wait_s))}, with all that is to be said in one"
     wait_s = again_in_s(all_sent, now, terms.sender_burst, terms.sender_every_s)
     if wait_s:
-        return f"{terms.sender_burst} messages, and then one each {terms.sender_every_s:g} s", f"again in {math.ceil(wait_s)} s"
+        return f"{terms.sender_burst} messages, and then one each {duration(terms.sender_every_s)}", f"again in {age(math.ceil(wait_s))}"
     return "", ""
 
 

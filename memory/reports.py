@@ -12,8 +12,8 @@ from typing import Any
 from memory.files import Layout
 from memory.versions import BOOK
 from supervisor.kernel.errors import LedgerError, one_line
+from supervisor.kernel.format import age
 from supervisor.store import sqlite
-from supervisor.views.status import age
 
 # Memory use
 # ----------

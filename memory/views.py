@@ -8,7 +8,7 @@ from typing import Any
 
 from memory.mail import Mail, MailType
 from supervisor.kernel.errors import one_line
-from supervisor.views.status import age
+from supervisor.kernel.format import age, many
 
 SHORT = 6
 """Characters at the end of an id that a person types: those at its beginning say only when it was sent."""
@@ -33,7 +33,7 @@ def pairs(found: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _written(pair: Mapping[str, Any]) -> str:
-    mails = f"{pair['mails']} message{'s' if pair['mails'] != 1 else ''}"
+    mails = many(pair["mails"], "message")
     return f"{mails}, {pair['unread']} unread, ~{pair['tokens']} tokens"
 
 

@@ -23,7 +23,6 @@ EXCEPTIONS = {
     ("api.streams", "access.rules"),
     ("audit.views", "retention.archive"),
     ("best_of.service", "review.gate_files"),
-    ("clean.commands", "capacity.view"),
     ("clean.commands", "retention.rules"),
     ("clean.commands", "retention.service"),
     ("clean.service", "review.rules"),

@@ -22,6 +22,7 @@ from supervisor.host.failpoint import failpoint
 from supervisor.host.scratch import locked_directory
 from supervisor.host.untrusted_fs import folder, open_plain
 from supervisor.kernel.errors import DiskFull, HostError, NotFound, Refused, ToolFailed, ToolHung, from_wire, last_line, one_line
+from supervisor.kernel.format import listed
 from supervisor.sandbox import executors
 from supervisor.sandbox import policy as sandbox
 from supervisor.sandbox.executors import Executor
@@ -81,9 +82,8 @@ class Reason:
     count: int = 0
 
     def __str__(self) -> str:
-        more = self.count - len(self.paths)
-        listed = ", ".join(self.paths) + (f" and {more} more" if more > 0 else "")
-        return ": ".join(part for part in (self.why.value, self.detail, listed) if part)
+        names = listed(self.paths, more=max(0, self.count - len(self.paths)))
+        return ": ".join(part for part in (self.why.value, self.detail, names) if part)
 
 
 @dataclass(frozen=True, slots=True)

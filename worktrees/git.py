@@ -21,6 +21,7 @@ from typing import IO, TYPE_CHECKING, TypedDict
 
 from supervisor.host import files, procfs
 from supervisor.kernel.errors import HostError, NightcrewError, ToolFailed, ToolHung, ToolMissing
+from supervisor.kernel.format import duration
 from worktrees.locks import RepositoryLocks
 from worktrees.mount_namespace import MountNamespace
 
@@ -41,7 +42,7 @@ LOOK_S = 0.5
 STILL_LOOKS = 8
 """A git that did nothing between so many looks, 4 s, is stopped; git itself waits for a lock of another git at most 1 s. Looks are counted
 and not the time, so that none is stopped because we stood still."""
-STILL = f"it did nothing for {STILL_LOOKS * LOOK_S:g} s, as when it waits for a pipe"
+STILL = f"it did nothing for {duration(STILL_LOOKS * LOOK_S)}, as when it waits for a pipe"
 _TERM_S = 2.0
 _PIPE_HOLDS = 2**12
 """Bytes: what every system's pipe takes at once when it is empty."""
@@ -89,7 +90,7 @@ def communicate(process: subprocess.Popen[bytes], stdin: bytes, deadline_s: floa
         is_still = watch.look()
         if time.monotonic() >= until:
             _end(process)
-            raise Stopped(f"no answer in {deadline_s:g} s")
+            raise Stopped(f"no answer in {duration(deadline_s)}")
         if is_still:
             _end(process)
             raise Stopped(STILL)

@@ -14,6 +14,7 @@ from typing import TextIO
 from supervisor.host import files, processes
 from supervisor.host.untrusted_fs import folder
 from supervisor.kernel.errors import TimedOut
+from supervisor.kernel.format import duration
 
 # Repository lock
 # ---------------
@@ -81,7 +82,7 @@ def _written_pid(file: TextIO) -> str:
 
 
 def _timeout(common_dir: Path, holder: str) -> TimedOut:
-    return TimedOut("the repository stayed locked", on=str(common_dir), why=f"held for {LOCK_S:g} s {holder}", hint="retry")
+    return TimedOut("the repository stayed locked", on=str(common_dir), why=f"held for {duration(LOCK_S)} {holder}", hint="retry")
 
 
 # Stale lock

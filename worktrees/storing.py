@@ -15,6 +15,7 @@ from pathlib import Path
 from supervisor.host import files
 from supervisor.host.untrusted_fs import open_plain
 from supervisor.kernel.errors import DiskFull, ToolFailed
+from supervisor.kernel.format import duration
 from worktrees import changes, pack_import
 from worktrees.changes import Changes
 from worktrees.git import BULK_S, Place
@@ -111,7 +112,7 @@ class Committer:
     def _put(self, paths: Sequence[bytes], place: Place, index: Path, notes: list[str], *, again: bool = True) -> None:
         """When git refuses, halves find the file. What there is no time for is noted too."""
         if time.monotonic() > self._until:
-            notes.append(f"{len(paths)} files from {_shown(paths[0])} on could not be stored in {STORE_S:g} s")
+            notes.append(f"{len(paths)} files from {_shown(paths[0])} on could not be stored in {duration(STORE_S)}")
             return
         try:
             self._note_refused(self._store(paths, place, index), place, notes)

@@ -22,6 +22,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 from agents.tmux.server_process import CUT, NO_SESSION, kill_group, open_group, run
 from supervisor.host import files
 from supervisor.kernel.errors import ToolFailed
+from supervisor.kernel.format import duration
 
 # Control
 # -------
@@ -212,7 +213,7 @@ class ControlClient:
         while True:
             ready = dict(poller.poll(max(0.0, ends_at - time.monotonic()) * 1000))
             if not ready:
-                raise self._late(f"no answer within {self._deadline_s:g} s")
+                raise self._late(f"no answer within {duration(self._deadline_s)}")
             if stdin in ready:
                 data = _write_some(stdin, data)
                 if not data:

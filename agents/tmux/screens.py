@@ -11,6 +11,7 @@ from pathlib import Path
 from agents.tmux import server_process
 from agents.tmux.control import unpack_tags
 from supervisor.kernel.errors import NotFound, ToolFailed
+from supervisor.kernel.format import duration
 
 # Screens
 # -------
@@ -43,7 +44,7 @@ def look(socket: Path, pane_id: str, attempt: str, environ: Mapping[str, str], *
     try:
         out, _ = process.communicate(timeout=LOOK_S)
     except subprocess.TimeoutExpired:
-        raise ToolFailed("tmux did not answer", on=pane_id, why=f"no end within {LOOK_S:g} s", hint="nightcrew doctor") from None
+        raise ToolFailed("tmux did not answer", on=pane_id, why=f"no end within {duration(LOOK_S)}", hint="nightcrew doctor") from None
     finally:
         server_process.kill_group(process)
     first, _, rest = out.decode("utf-8", "replace").partition("\n")

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from supervisor.host import processes, unix_sockets
 from supervisor.kernel.errors import ToolFailed, ToolMissing
+from supervisor.kernel.format import duration
 
 MINIMUM = (3, 3)
 """First tmux with `remain-on-exit-format`; `-N` and `new-session -f` came with 3.2."""
@@ -115,7 +116,7 @@ def run(argv: Sequence[str], env: Mapping[str, str], timeout_s: float) -> Finish
     try:
         output, _ = process.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired as error:
-        raise ToolFailed("tmux did not answer", on=argv[0], why=f"no end within {timeout_s:g} s", hint="nightcrew status") from error
+        raise ToolFailed("tmux did not answer", on=argv[0], why=f"no end within {duration(timeout_s)}", hint="nightcrew status") from error
     finally:
         kill_group(process)
     return Finished(process.returncode, output.decode("utf-8", "replace").strip())

@@ -21,6 +21,7 @@ from agents.zygote import zygote_protocol
 from supervisor import __version__
 from supervisor.host import files, processes, untrusted_fs
 from supervisor.kernel.errors import Refused, TimedOut
+from supervisor.kernel.format import duration
 from supervisor.kernel.names import Identity
 
 # Record
@@ -189,7 +190,7 @@ def start(place: Place, wanted: Wanted, environ: Mapping[str, str], timeout_s: f
         if time.monotonic() > deadline:
             process.kill()
             process.wait()
-            late = f"not within {timeout_s:g} s"
+            late = f"not within {duration(timeout_s)}"
             raise TimedOut("the zygote does not get ready", on=str(place.socket), why=late, hint=f"cat {place.log}")
         time.sleep(_POLL_S)
     raise Refused("the zygote refused to start", on=str(place.socket), why=_last_words(place) or f"exit status {process.returncode}")

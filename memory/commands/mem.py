@@ -29,7 +29,7 @@ from supervisor.host import untrusted_fs
 from supervisor.host.paths import home
 from supervisor.kernel.ansi import escaped
 from supervisor.kernel.errors import NotFound, Refused, TimedOut, UsageError, one_line
-from supervisor.kernel.format import rfc3339
+from supervisor.kernel.format import duration, many, rfc3339
 from supervisor.kernel.path_globs import CORE_MAX, NOTE_MAX, Kind, kind_of
 
 # Crew
@@ -62,7 +62,7 @@ def wait(glob: str, timeout: float | None, since: int | None, as_json: bool) -> 
         if not found["timed_out"]:
             break
         if ends_at is not None and time.monotonic() >= ends_at:
-            raise TimedOut("nothing changed", on=glob, why=f"in {timeout:.0f} s")
+            raise TimedOut("nothing changed", on=glob, why=f"in {duration(timeout)}")
         args["since"] = found["number"]
     if as_json:
         common.print_json(**found)
@@ -264,7 +264,7 @@ class _Bounded:
 def archived_files(paths: Iterable[str]) -> str:
     """How many, for a person."""
     count = len(list(paths))
-    return f"{count} file{'s' if count != 1 else ''}"
+    return many(count, "file")
 
 
 # Moving
@@ -370,9 +370,7 @@ def _say(shape: dict[str, Any], found: Archive, as_json: bool) -> int:
     told = [path for path in shape["imported"] if kind_of(path) in (Kind.CORE, Kind.PROCEDURAL)]
     if told:
         common.say(f"these tell agents what to do, so look at them: {', '.join(told)}")
-    common.say(
-        f"{archived_files(shape['imported'])} imported, {len(shape['same'])} were here, {conflicts} conflict{'s' if conflicts != 1 else ''}"
-    )
+    common.say(f"{archived_files(shape['imported'])} imported, {len(shape['same'])} were here, {many(conflicts, 'conflict')}")
     return 6 if shape["conflicts"] else 0
 
 

@@ -11,7 +11,8 @@ import click
 from supervisor.client import common
 from supervisor.kernel.ansi import escaped
 from supervisor.kernel.errors import one_line
-from supervisor.views.status import age, cut
+from supervisor.kernel.format import age
+from supervisor.views.status import cut
 
 TITLE_MAX = 60
 TITLE_MIN = 24
@@ -36,7 +37,7 @@ def _entry(one: dict[str, Any], wide: int, now: float, *, exact: bool) -> str:
     title = one_line(str(one.get("title") or ""))
     shown = title if len(title) <= TITLE_MAX else title[: TITLE_MAX - 3] + "..."
     state = f"{one['size']:>6}  {one_line(str(one['version'])):<16}  " if exact else ""
-    return f"{one_line(str(one['path'])):<{wide}}  {state}{age(now - float(one['mtime'])):>5}  {shown}".rstrip()
+    return f"{one_line(str(one['path'])):<{wide}}  {state}{age(now - float(one['mtime'])):>6}  {shown}".rstrip()
 
 
 def hit(found: dict[str, Any]) -> str:
@@ -61,12 +62,12 @@ def change(one: dict[str, Any], now: float) -> str:
     """One of a log: how long ago, what, which version it made, of which file, and who."""
     who = one_line(str(one["author"])) + (f":{one['epoch']}" if one.get("epoch") else "")
     what = f"{one['action']:<8}  {one_line(str(one['version'])):<16}  {one_line(str(one['path']))}  {who}"
-    return cut(f"{age(now - float(one['at'])):>4}  {what}", common.width())
+    return cut(f"{age(now - float(one['at'])):>6}  {what}", common.width())
 
 
 def lease(one: dict[str, Any], wide: int, now: float) -> str:
     """Return its number, its pattern on `wide` columns, its mode, how long it lasts, and who has it."""
     left = age(datetime.fromisoformat(one["expires"]).timestamp() - now)
     return cut(
-        f"{one['fence']:>4}  {one_line(one['glob']):<{wide}}  {one['mode']:<9}  {left:>4} left  {one_line(one['task'])}", common.width()
+        f"{one['fence']:>4}  {one_line(one['glob']):<{wide}}  {one['mode']:<9}  {left:>6} left  {one_line(one['task'])}", common.width()
     )

@@ -29,6 +29,7 @@ from memory.watching import Hints, Watching
 from memory.writing import QUARANTINE
 from supervisor.host import files, scratch, untrusted_fs
 from supervisor.kernel.errors import NightcrewError, Refused
+from supervisor.kernel.format import duration
 from supervisor.kernel.path_globs import kind_of
 from supervisor.server.wakeups import was_set
 
@@ -391,7 +392,7 @@ class MemoryWatch:
     def _poll(self, root: Root, why: str) -> None:
         root.polls = why
         root.scan_at = min(root.scan_at, self._clock.monotonic() + self._pace.poll)
-        self._alert(f"{root.path} is looked at every {self._pace.poll:.0f} s, and not at each change: {why}")
+        self._alert(f"{root.path} is looked at every {duration(self._pace.poll)}, and not at each change: {why}")
 
 
 def _wake(events: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
@@ -452,7 +453,7 @@ class WriteBudget:
                 "it has written too much into the memory",
                 on=author.name,
                 why=f"at most {BYTES >> 20} MiB an hour",
-                hint=f"wait {wait:.0f} s",
+                hint=f"wait {duration(wait)}",
             )
         left.bytes -= size + EACH
 

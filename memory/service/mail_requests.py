@@ -19,6 +19,7 @@ from memory.service.arguments import Args, find
 from memory.service.mail import Letter, MailDesk, subject_of
 from supervisor.kernel import names
 from supervisor.kernel.errors import NightcrewError, NotFound, Refused, TimedOut, UsageError, one_line
+from supervisor.kernel.format import duration
 from supervisor.kernel.wait_graph import WaitKind
 from supervisor.server.wakeups import was_set
 from supervisor.store import history, queries
@@ -191,7 +192,7 @@ def _patience(desk: MailDesk, args: Args, about: Mail | None) -> tuple[float, st
     due_s = about.needs_reply_by - desk.loop.clock.wall() if about is not None and about.needs_reply_by is not None else math.inf
     if due_s < timeout_s:
         return max(0.0, due_s), "the reply was needed by now"
-    return timeout_s, f"none came in {round(timeout_s, 1):g} s"
+    return timeout_s, f"none came in {duration(round(timeout_s, 1))}"
 
 
 OPS: Mapping[str, Callable[[MailDesk, Asker, Args], Coroutine[Any, Any, dict[str, Any]]]] = {

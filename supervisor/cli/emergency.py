@@ -12,6 +12,7 @@ from supervisor.features.audit import log as audit_log
 from supervisor.host import files
 from supervisor.host.paths import Home, home
 from supervisor.kernel.errors import NightcrewError, Refused, TimedOut
+from supervisor.kernel.format import duration
 from supervisor.kernel.states import LIVING
 from supervisor.store import queries
 
@@ -49,7 +50,7 @@ def command_stop_all(as_json: bool) -> None:
     if said := audit_log.by_person(where, "stopped all", {"agents": len(agents), "moving": ", ".join(moving)}):
         common.say(said)
     if moving:
-        raise TimedOut("not seen to stand still", on=", ".join(moving), why=f"{WAIT_S:g} s passed", hint="nightcrew kill")
+        raise TimedOut("not seen to stand still", on=", ".join(moving), why=f"{duration(WAIT_S)} passed", hint="nightcrew kill")
 
 
 def _order(where: Home) -> None:

@@ -15,6 +15,7 @@ from memory import views as mail
 from supervisor.client import common, terminal
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import UsageError, one_line
+from supervisor.kernel.format import clock
 from supervisor.kernel.states import TaskState
 from supervisor.server import lock
 from supervisor.store import queries
@@ -76,7 +77,7 @@ def frame(
     columns, rows = shutil.get_terminal_size()
     nobody = "" if lock.holder(home.lock) is not None else "  NO SUPERVISOR: nightcrew up -d"
     tally = ", ".join(filter(None, (waits.tally(), status.tally(counts, status.idle(views, waits.states))))) or "nothing to do"
-    heading = f"nightcrew {_short(os.fspath(home.root), min(PATH_COLUMNS, columns // 3))}  {status.clock(now)}  {tally}{nobody}"
+    heading = f"nightcrew {_short(os.fspath(home.root), min(PATH_COLUMNS, columns // 3))}  {clock(now, seconds=True)}  {tally}{nobody}"
     asked = [status.cut(line, columns - 1) for line in mail.all_asked(waits.mail, now)[:MAIL_MAX]]
     room = max(1, rows - 3 - bool(gateway) - len(alerts[-3:]) - len(asked))
     groups = places.listed(views, waits, trains)

@@ -23,6 +23,7 @@ from supervisor.features.retention import archive as retention_archive
 from supervisor.host import files
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import NotFound, UsageError
+from supervisor.kernel.format import many
 from supervisor.store import queries
 from supervisor.views.report import model, pages, words
 
@@ -165,7 +166,7 @@ def _summary(report: Mapping[str, Any], width: int) -> list[str]:
 def _headline(report: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
     health = "health unknown" if summary["health"] is None else f"health {summary['health']:.0f} of 100"
     basis = f" {said}" if (said := words.basis(summary)) else ""
-    size = f"{words.many(summary['files'], 'Python file')}, {words.many(summary['lines'], 'line')}"
+    size = f"{many(summary['files'], 'Python file')}, {many(summary['lines'], 'line')}"
     return f"{health}{basis}: {report['repository']['name']}, {size}"
 
 

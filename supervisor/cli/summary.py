@@ -11,6 +11,7 @@ import time
 from supervisor.client import protocol
 from supervisor.host.paths import Home, home
 from supervisor.kernel.errors import NightcrewError, TimedOut
+from supervisor.kernel.format import age
 from supervisor.store import open_counts
 
 ASK_S = 0.2
@@ -37,9 +38,8 @@ def _asking(where: Home) -> str:
     found = sorted([*said["agents"], *said.get("choices", ())], key=lambda one: one["since"])
     if not found:
         return ""
-    waited_min = max(0, int(time.time() - found[0]["since"])) // 60
-    age = f"{waited_min}m" if waited_min < 60 else f"{waited_min // 60}h"
-    return f"{len(found)}? {found[0]['task'].rpartition('/')[2]} {age}"
+    minutes = int(time.time() - found[0]["since"]) // 60
+    return f"{len(found)}? {found[0]['task'].rpartition('/')[2]} {age(60 * minutes)}"
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ from supervisor.client import common
 from supervisor.client.names import ended_name, paused_name, unfinished_name, unpaused_name
 from supervisor.host.paths import home
 from supervisor.kernel.errors import TimedOut, UsageError
+from supervisor.kernel.format import duration
 from supervisor.store import queries
 
 # Kill
@@ -42,7 +43,7 @@ def command_kill(names: tuple[str, ...], everything: bool, as_json: bool) -> Non
     deadline = time.monotonic() + WAIT_S
     while not all(view.final for view in queries.several(db, answer["asked"])):
         if time.monotonic() > deadline:
-            raise TimedOut("still stopping", on=f"after {WAIT_S:.0f} s", hint="nightcrew status")
+            raise TimedOut("still stopping", on=f"after {duration(WAIT_S)}", hint="nightcrew status")
         time.sleep(0.05)
     for task in answer["ended_before"]:
         common.say(f"{task} had ended already: {queries.one(db, task).state}")

@@ -32,6 +32,7 @@ from supervisor.features.review.view import Review
 from supervisor.host import untrusted_fs
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import ConfigError, NightcrewError, NotFound, Refused, UsageError, one_line
+from supervisor.kernel.format import many
 from supervisor.kernel.kind import COMMAND
 from supervisor.kernel.records import attempt_name
 from supervisor.kernel.states import TaskState
@@ -688,7 +689,7 @@ class ReviewActs:
         with self._gathered(task) as (db, found):
             made = review_commands.send(self._where, db, found, more, os.environ)
         state = f" ({made['state']})" if made.get("state") else ""
-        return f"{made['sent']} comment{'s' if made['sent'] != 1 else ''} sent to {made['to']}{state}"
+        return f"{many(made['sent'], 'comment')} sent to {made['to']}{state}"
 
     def decide(self, task: str, tip: str, verdict: str, why: str) -> str:
         """As `nightcrew review --accept` and `--reject`."""

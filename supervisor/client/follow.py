@@ -15,7 +15,7 @@ import click
 from supervisor.client import common
 from supervisor.features.night import rows as night_rows
 from supervisor.host.paths import Home
-from supervisor.kernel.format import many
+from supervisor.kernel.format import listed, many
 from supervisor.kernel.retry import GATE
 from supervisor.kernel.spec import Submission
 from supervisor.kernel.states import TaskState
@@ -190,7 +190,7 @@ def _say_next(views: list[TaskView]) -> None:
     if done:
         common.say(f"to see and keep a result: nightcrew diff {done[0].id}, nightcrew take {done[0].id}")
     if len(done) > 1:
-        common.say(f"the same for: {', '.join(view.name for view in done[1:6])}{f' and {len(done) - 6} more' if len(done) > 6 else ''}")
+        common.say(f"the same for: {listed([view.name for view in done[1:]], 5)}")
     if bad is not None:
         stream = "--stream gate " if status.why(bad).startswith(GATE) else ""
         common.say(f"to see what went wrong: nightcrew logs {stream}{bad.id}")

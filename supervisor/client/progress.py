@@ -14,6 +14,7 @@ from rich.text import Text
 from supervisor.client import follow, terminal
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import one_line
+from supervisor.kernel.format import age
 from supervisor.kernel.states import TaskState
 from supervisor.store.queries import TaskView
 from supervisor.views import status
@@ -47,7 +48,7 @@ def _picture(heading: str, views: list[TaskView], root: Path) -> Group:
             Text(sign, style=_STYLES[code]),
             Text(view.name),
             Text(view.attempt_state or str(view.state) if view.state is TaskState.RUNNING else str(view.state), style=_STYLES[code]),
-            Text(status.age(status.seconds(view, now)), style="dim"),
+            Text(age(status.seconds(view, now)), style="dim"),
             Text(one_line(_says(view, root)), style="dim" if view.final else ""),
         )
     return Group(

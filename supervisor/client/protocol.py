@@ -14,6 +14,7 @@ from typing import Any
 
 from supervisor import __version__
 from supervisor.kernel.errors import NotRunning, Refused, TimedOut, UsageError, from_wire
+from supervisor.kernel.format import duration
 
 MAX_REQUEST = 64 * 2**20
 """A plan of 20,000 tasks is about 10 MB on the wire."""
@@ -41,7 +42,10 @@ def call(path: Path, verb: str, args: dict[str, Any], *, timeout_s: float | None
         raise Unbound("no supervisor is running", hint="nightcrew up -d") from None
     except TimeoutError:
         raise TimedOut(
-            "the supervisor did not answer", on=f"{verb} in {timeout_s or 0:.0f} s", kept="the ledger", hint="nightcrew attach supervisor"
+            "the supervisor did not answer",
+            on=f"{verb} in {duration(timeout_s or 0)}",
+            kept="the ledger",
+            hint="nightcrew attach supervisor",
         ) from None
     except (BrokenPipeError, ConnectionResetError):
         line = b""

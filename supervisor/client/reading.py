@@ -16,6 +16,7 @@ from supervisor.features.review import rows as review_rows
 from supervisor.host.paths import Home
 from supervisor.kernel.conversations import Delivery
 from supervisor.kernel.errors import NightcrewError, NotFound, one_line
+from supervisor.kernel.format import age
 from supervisor.kernel.states import TaskState
 from supervisor.store import deliveries, queries
 from supervisor.views import figures, status
@@ -136,7 +137,7 @@ def lines(where: Home, db: sqlite3.Connection, view: queries.TaskView) -> Iterat
     if view.epoch:
         yield f"  records   {where.attempt(view.id, view.epoch)}"
     if taken := figures.of([view.result]):
-        yield f"  models    {figures.text(taken, status.age(taken['wait_s']))}"
+        yield f"  models    {figures.text(taken, age(taken['wait_s']))}"
     yield from (f"  note      {one_line(str(note))}" for note in (view.result or {}).get("notes", ()))
     yield from (f"  past      {said}" for said in _past(where, db, view))
     for name, said in figures.facts(view):

@@ -20,6 +20,7 @@ from supervisor.host.clock import SystemClock
 from supervisor.host.paths import Home
 from supervisor.kernel import audit
 from supervisor.kernel.errors import NightcrewError, NotRunning, TimedOut, one_line
+from supervisor.kernel.format import duration
 from supervisor.kernel.kind import PROVIDER_KEYS
 from supervisor.server import gateway_process, lock
 from supervisor.server.attempts import zygotes
@@ -186,7 +187,9 @@ def _await_ready(tmux: Tmux, home: Home, settings_file: Path, say: Callable[[str
     pid = lock.holder(home.lock)
     if pid is not None and not home.daemon_socket.is_socket():
         raise _unreachable(home, pid)
-    raise TimedOut("the supervisor did not become ready", on=f"in {START_S:.0f} s", kept="the ledger", hint="nightcrew attach supervisor")
+    raise TimedOut(
+        "the supervisor did not become ready", on=f"in {duration(START_S)}", kept="the ledger", hint="nightcrew attach supervisor"
+    )
 
 
 def _panes(tmux: Tmux) -> list[PaneView]:

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_origin
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from supervisor.kernel.errors import ConfigError
+from supervisor.kernel.format import many
 from supervisor.kernel.names import nearest
 from supervisor.kernel.path_globs import normalised
 
@@ -366,7 +367,7 @@ def _explain(error: ValidationError, text: str, shape: dict[str, Any], model: ty
     path = _written(first["loc"], shape, missing=first["type"] == "missing")
     keys = [part for part in path if isinstance(part, str)]
     others = error.error_count() - 1
-    more = f" ({others} more mistake{'s' if others != 1 else ''})" if others else ""
+    more = f" ({many(others, 'more mistake')})" if others else ""
     on = f"{name}:{line_of(text, path)}"
     if first["type"] == "extra_forbidden":
         return ConfigError("unknown key", on=f"{on} {keys[-1]}", why=nearest(keys[-1], _known(model, path[:-1])) + more)

@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 
 from supervisor.host.paths import Home, home
+from supervisor.kernel.format import duration
 from supervisor.kernel.spec import Settings
 
 # Check context
@@ -93,7 +94,7 @@ class CheckContext:
             if process.stdout is not None:
                 process.stdout.close()  # not read to its end: a hung tmux server holds the other end of its client's
             process.wait()
-            return Said(None, f"{argv[0]} did not answer in {limit_s:g} s", is_late=True)
+            return Said(None, f"{argv[0]} did not answer in {duration(limit_s)}", is_late=True)
         return Said(process.returncode, output.decode("utf-8", "replace").strip())
 
     def read(self, path: Path) -> str | None:

@@ -30,6 +30,7 @@ from supervisor.gateway.admission.types import GatewaySettings
 from supervisor.host import secrets
 from supervisor.kernel import names, records
 from supervisor.kernel.errors import ConfigError, NightcrewError, NotFound, NotRunning, Refused, TimedOut, ToolFailed
+from supervisor.kernel.format import listed, many
 from supervisor.sandbox import exec_step, executors
 from supervisor.server import gateway, gateway_process, lock
 from supervisor.server.attempts.observe import ATTEMPT_OPTION, HOME_OPTION
@@ -219,7 +220,7 @@ def supervisor(context: CheckContext) -> Finding:
         seen = f"pid {pid} is version {answer.get('version')}, this command {__version__}"
         return warn(seen, "it takes no work from a command of another version", f"{RESTART}: agents go on")
     alerts = len(answer.get("alerts", ()))
-    shown = f"; {alerts} alert{'s' if alerts != 1 else ''}: nightcrew attach supervisor" if alerts else ""
+    shown = f"; {many(alerts, 'alert')}: nightcrew attach supervisor" if alerts else ""
     return ok(f"pid {pid}, {answer.get('slots')} slots{shown}")
 
 
@@ -249,7 +250,7 @@ def server(context: CheckContext) -> Finding:
         fix = f"kill -CONT {pid}" if _state(context, pid) == "T" else f"kill {pid}: it ends every pane, and lost attempts run again"
         return fail(f"pid {pid} does not answer: {panes}", "no agent starts or ends, and nobody can attach", fix)
     agents = sum(1 for pane in panes if ATTEMPT_OPTION in pane.tags)
-    return ok(f"pid {pid}, {agents} agent{'s' if agents != 1 else ''}")
+    return ok(f"pid {pid}, {many(agents, 'agent')}")
 
 
 def _panes(context: CheckContext) -> list[PaneView] | str:
@@ -395,8 +396,7 @@ def _tag_home(context: CheckContext) -> str:
 
 
 def _some(names: Mapping[str, str]) -> str:
-    listed = sorted(names)
-    return ", ".join(listed[:SHOWN]) + (f" and {len(listed) - SHOWN} more" if len(listed) > SHOWN else "")
+    return listed(sorted(names), SHOWN)
 
 
 CHECKS: Mapping[str, Check] = {

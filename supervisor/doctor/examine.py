@@ -13,6 +13,7 @@ from typing import Any
 
 from supervisor.doctor.check_context import CheckContext, Checked, Finding, State, unknown
 from supervisor.kernel.errors import NightcrewError, one_line
+from supervisor.kernel.format import duration
 
 # Examine
 # -------
@@ -50,7 +51,7 @@ def examine(
     ends_at = time.monotonic() + deadline_s
     for thread in threads:
         thread.join(max(0.0, ends_at - time.monotonic()))
-    late = unknown(f"no answer in {deadline_s:g} s", "something that it looks at hangs", "look at the disks: dmesg, df")
+    late = unknown(f"no answer in {duration(deadline_s)}", "something that it looks at hangs", "look at the disks: dmesg, df")
     return [Checked(group, name, slots[index] or late) for index, (group, name, _) in enumerate(found)]
 
 

@@ -18,6 +18,7 @@ from supervisor.host import cgroups, cores, import_guard, limits
 from supervisor.host.cores import Core
 from supervisor.kernel import limits as core_limits
 from supervisor.kernel.errors import ConfigError, HostError
+from supervisor.kernel.format import duration
 from supervisor.kernel.kind import version
 from supervisor.kernel.limits import By, Limits, Means
 from supervisor.sandbox import executors
@@ -185,7 +186,7 @@ def agents(context: CheckContext) -> Finding:
     if failed:
         hung = [name for name, answer in failed.items() if answer.is_late]
         broken = ", ".join(name for name in failed if name not in hung)
-        seen = [f"{', '.join(hung)} did not answer in {context.agent_s:g} s" if hung else ""]
+        seen = [f"{', '.join(hung)} did not answer in {duration(context.agent_s)}" if hung else ""]
         seen += [f"{broken}: on PATH, but --version fails" if broken else ""]
         why = "an agent that does not start ends its tasks; on a busy machine a program may only be slow"
         return unknown("; ".join(filter(None, seen)), why, f"{next(iter(failed))} --version")

@@ -29,6 +29,7 @@ from supervisor.host.clock import SystemClock
 from supervisor.host.paths import Home
 from supervisor.host.scratch import locked_directory
 from supervisor.kernel.errors import ConfigError, HostError, NightcrewError, NotFound, ToolMissing
+from supervisor.kernel.format import size
 from supervisor.kernel.states import End
 from supervisor.server import lock
 from supervisor.server.attempts.environments import facts
@@ -163,26 +164,22 @@ def disk(context: CheckContext) -> Finding:
     """Free space, against what stops the crew and against what its worktrees take."""
     space = os.statvfs(existing(context.home.root))
     free, least = space.f_bavail * space.f_frsize, context.settings.disk_free_min
-    count, size = _worktrees(context.home.worktrees)
-    seen = f"{_size(free)} free" + (f"; worktrees: {count:,}, {_size(size)}" if count else "")
+    count, taken = _worktrees(context.home.worktrees)
+    seen = f"{size(free)} free" + (f"; worktrees: {count:,}, {size(taken)}" if count else "")
     fix = "nightcrew clean shows what can go"
     if free < least:
-        return fail(seen, f"below {_size(least)} (limits.disk_free_min) nothing new starts", fix)
+        return fail(seen, f"below {size(least)} (limits.disk_free_min) nothing new starts", fix)
     if space.f_files and space.f_favail < INODES:
         return warn(f"{seen}, {space.f_favail:,} inodes", "a worktree takes an inode a file", fix)
-    need = least + (size // count if count else 0) * context.slots
+    need = least + (taken // count if count else 0) * context.slots
     if free < need:
-        return warn(seen, f"{context.slots} more worktrees of that size and limits.disk_free_min need {_size(need)}", fix)
+        return warn(seen, f"{context.slots} more worktrees of that size and limits.disk_free_min need {size(need)}", fix)
     return ok(seen)
 
 
 def _worktrees(root: Path) -> tuple[int, int]:
     """How many worktrees lie there and how many bytes they take, as far as they could be looked at in WALK_S."""
     return len(list(root.glob("[!.]*/*/[!.]*"))), usage.used([root], max_seconds=WALK_S).bytes
-
-
-def _size(count: int) -> str:
-    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count // MIB} MiB"
 
 
 def ledger(context: CheckContext) -> Finding:
@@ -201,7 +198,7 @@ def ledger(context: CheckContext) -> Finding:
         if error.what == "no ledger":
             return ok("not made yet: nothing was ever run here")
         return fail(f"{error.what}: {error.why}" if error.why else error.what, why, error.hint)
-    return ok(f"whole, schema {version}; runs: {runs:,}, tasks: {tasks:,}, {_size(path.stat().st_size)}")
+    return ok(f"whole, schema {version}; runs: {runs:,}, tasks: {tasks:,}, {size(path.stat().st_size)}")
 
 
 def settings(context: CheckContext) -> Finding:

@@ -23,6 +23,7 @@ from supervisor.host.clock import Clock
 from supervisor.host.paths import Home
 from supervisor.kernel.audit import Level, LogFormat, Said, level_of, line
 from supervisor.kernel.errors import NightcrewError, NotFound, Refused, from_wire, one_line
+from supervisor.kernel.format import duration
 
 # Keys
 # ----
@@ -72,7 +73,7 @@ def _printed(argv: tuple[str, ...]) -> str:
     try:
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=_COMMAND_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        why = error.strerror or "" if isinstance(error, OSError) else f"it did not end in {_COMMAND_S:.0f} s"
+        why = error.strerror or "" if isinstance(error, OSError) else f"it did not end in {duration(_COMMAND_S)}"
         raise Refused("the command that prints a key failed", on=argv[0], why=why) from None
     key = done.stdout.decode("utf-8", "replace").strip()
     if done.returncode != 0:

@@ -12,6 +12,7 @@ from supervisor.host import secrets
 from supervisor.host.paths import Home
 from supervisor.kernel import tokens
 from supervisor.kernel.errors import NotRunning, TimedOut, ToolFailed
+from supervisor.kernel.format import duration
 
 PING, STATUS, NOW, STOP, RELOAD, CREW, PAST = (f"/nightcrew/{page}" for page in ("ping", "status", "now", "stop", "reload", "crew", "past"))
 METRICS = "/metrics"
@@ -37,7 +38,7 @@ def fetch(home: Home, page: str, *, post: bool = False, timeout_s: float = 5.0, 
     except (FileNotFoundError, ConnectionRefusedError):
         raise NotRunning("no gateway is running", hint="nightcrew up -d") from None
     except TimeoutError:
-        raise TimedOut("the gateway did not answer", on=f"{page} in {timeout_s:g} s", hint=_HINT) from None
+        raise TimedOut("the gateway did not answer", on=f"{page} in {duration(timeout_s)}", hint=_HINT) from None
     except (OSError, http.client.HTTPException) as error:
         raise ToolFailed("the gateway broke off", on=page, why=str(error) or type(error).__name__, hint=_HINT) from None
     finally:

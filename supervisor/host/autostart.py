@@ -11,6 +11,7 @@ from pathlib import Path
 
 from supervisor.host import files
 from supervisor.kernel.errors import Refused, ToolFailed, ToolMissing, last_line
+from supervisor.kernel.format import duration
 
 # Crontab
 # -------
@@ -80,7 +81,7 @@ def _run(argument: str, given: bytes) -> subprocess.CompletedProcess[bytes]:
         env = {**os.environ, "LC_ALL": "C"}
         return subprocess.run([program, argument], input=given, capture_output=True, timeout=_DEADLINE_S, check=False, env=env)
     except subprocess.TimeoutExpired:
-        raise ToolFailed("crontab did not answer", on=f"in {_DEADLINE_S:g} s", kept="the crontab", hint="crontab -l") from None
+        raise ToolFailed("crontab did not answer", on=f"in {duration(_DEADLINE_S)}", kept="the crontab", hint="crontab -l") from None
 
 
 def _said(done: subprocess.CompletedProcess[bytes]) -> str:

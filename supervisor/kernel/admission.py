@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from supervisor.kernel.format import duration
 from supervisor.kernel.states import TaskClass
 
 # Admission
@@ -141,7 +142,7 @@ def _load_rule(limits: Limits) -> _Rule:
 def _model_words(delay_s: float) -> str:
     if delay_s < 1.0:
         return "waits for the model limit"
-    return f"waits for the model limit (a request waits {f'{delay_s:.0f}s' if delay_s < 120 else f'{delay_s / 60:.0f}m'})"
+    return f"waits for the model limit (a request waits {duration(delay_s)})"
 
 
 Held = Mapping[TaskClass, Verdict]

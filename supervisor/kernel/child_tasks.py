@@ -14,6 +14,7 @@ from typing import Any
 
 from memory import leases
 from supervisor.kernel.errors import BudgetSpent, Refused
+from supervisor.kernel.format import money
 from supervisor.kernel.spec import TaskSpec
 from supervisor.kernel.states import TaskClass
 
@@ -198,8 +199,8 @@ def _cost(parent: Parent, asked: TaskSpec) -> float:
     wanted_usd = 0.0 if "cost_max" in asked.assumed else asked.cost_max
     left = cap - parent.spent_usd - parent.given_usd
     if left <= 0 or wanted_usd > left:
-        wanted = f", and it asks for ${wanted_usd:.2f}" if wanted_usd else ""
-        why = f"${max(0.0, left):.2f} is left of the cost_max of {parent.task}, ${cap:.2f}{wanted}"
+        wanted = f", and it asks for {money(wanted_usd)}" if wanted_usd else ""
+        why = f"{money(max(0.0, left))} is left of the cost_max of {parent.task}, {money(cap)}{wanted}"
         raise BudgetSpent("not added", on=asked.name, why=why, kept="what was added before")
     places = max(1, parent.spec.children_max - parent.added)
     return wanted_usd or left * (1 + asked.children_max) / places

@@ -33,6 +33,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+from supervisor.kernel.format import listed
+
 
 class NightcrewError(Exception):
     """Base of the tree.
@@ -217,9 +219,8 @@ def one_line(text: str) -> str:
 def some_of(names: Sequence[str], at_most: int = 10, more: int = 0) -> str:
     """`src/a.py, src/b.py and 3 more`, for people, of names of files as `os.fsdecode` text: a stranger's. `more` were not even listed."""
     raw = (name.encode("utf-8", "surrogateescape") for name in names[:at_most])
-    shown = ", ".join(one_line(name.decode("utf-8", "backslashreplace")) for name in raw)
-    left = max(0, len(names) - at_most) + more
-    return shown + (f" and {left} more" if left else "")
+    shown = [one_line(name.decode("utf-8", "backslashreplace")) for name in raw]
+    return listed(shown, more=len(names) - len(shown) + more)
 
 
 _UNSEEN = ((0x180E, 0x180E), (0x200B, 0x200B), (0x2060, 0x2064), (0xFEFF, 0xFEFF), (0xFFF9, 0xFFFB), (0xE0000, 0xE007F))

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Final
 
 from supervisor.features.snapshots.rules import SnapshotSpec
-from supervisor.kernel.format import size
+from supervisor.kernel.format import duration, size
 from supervisor.kernel.spec import Settings, TaskSpec
 from supervisor.kernel.states import TaskClass
 
@@ -175,7 +175,7 @@ def passed(limits: Limits, used: Used, signal: int | None = None, code: int | No
     if limits.disk_max and used.disk > limits.disk_max:
         return f"disk_max: its files take {size(used.disk)}, it may have {size(limits.disk_max)}"
     if limits.cpu_max and (used.cpu_s >= limits.cpu_max or number == SIGXCPU):
-        return f"cpu_max: it used {max(used.cpu_s, limits.cpu_max):.0f} s of processor time, it may have {limits.cpu_max:.0f} s"
+        return f"cpu_max: it used {duration(max(used.cpu_s, limits.cpu_max))} of processor time, it may have {duration(limits.cpu_max)}"
     if used.oom_kills:
         return f"out of memory: memory_max is {size(limits.memory_max)}, and the kernel killed {used.oom_kills} of its processes"
     if number == SIGXFSZ:
@@ -276,8 +276,8 @@ def _leak(looks: Sequence[tuple[float, int]], bounds: Bounds) -> str:
     if left_s > LEAK_HORIZON_S:
         return ""
     return (
-        f"it grows by {size(round(slope * 60))} a minute, steadily for {span / 60:.0f} minutes (a leak?): "
-        f"{bounds.name} of {size(bounds.limit)} is met in {math.ceil(left_s / 60)} minutes"
+        f"it grows by {size(round(slope * 60))} a minute, steadily for {duration(span)} (a leak?): "
+        f"{bounds.name} of {size(bounds.limit)} is met in {duration(left_s)}"
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from supervisor.kernel.admission import Decision, Verdict
 from supervisor.kernel.crew import Crew
 from supervisor.kernel.decision import Board, Draft, MoveNight, RanksByNight, is_held_back, waits_for_person
+from supervisor.kernel.format import money
 from supervisor.kernel.night import CAP_REACHED, CENT, Night, NightSpent, NightState
 from supervisor.kernel.path_globs import overlap
 from supervisor.kernel.states import AttemptState, TaskState
@@ -296,8 +297,8 @@ def why_wait(rooms: Rooms, start_usd: Mapping[str, float]) -> Iterator[tuple[str
             yield run, "", f"waits for its night ({room.living} of {terms.parallel} agents)"
         for kind, usd in start_usd.items():
             if not room.affords(usd):
-                part = f"${terms.cost_max - room.left:.2f} of ${terms.cost_max:.2f}"
-                yield run, kind, f"waits for its night ({part} is spent or expected, a start takes ${usd:.2f})"
+                part = f"{money(terms.cost_max - room.left)} of {money(terms.cost_max)}"
+                yield run, kind, f"waits for its night ({part} is spent or expected, a start takes {money(usd)})"
 
 
 def waits(crew: Crew) -> dict[str, Verdict]:

@@ -9,6 +9,7 @@ from typing import Final
 
 from supervisor.kernel.admission import WELL, Health, Outage
 from supervisor.kernel.decision import Board
+from supervisor.kernel.format import duration
 from supervisor.kernel.night_rules import Rooms
 from supervisor.kernel.retry import ASKED, GATE, LIMIT, Next, is_reboot, spent_until
 from supervisor.kernel.states import FINAL, LIVING, NEEDS_YOU, AttemptState, BatchTime, End, TaskClass, Until
@@ -84,7 +85,7 @@ def _look(board: Board, task: Task, how: str) -> None:
     victims = frozenset(name for _, name, other in deaths if other == how)
     if crew < CREW_MIN or 2 * len(victims) < crew:
         return
-    why = f"{len(victims)} of {crew} agents died within {WITHIN_S:.0f} seconds, each of them {how}"
+    why = f"{len(victims)} of {crew} agents died within {duration(WITHIN_S)}, each of them {how}"
     found = Outage(board.now, why, board.now, victims=victims)
     board.draft.health = Health(outage=found)
     for name in victims:

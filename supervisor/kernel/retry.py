@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Any, Final
 
+from supervisor.kernel.format import duration
 from supervisor.kernel.records import Exit, GateExit
 from supervisor.kernel.states import End
 
@@ -46,7 +47,7 @@ def _why(gate: GateExit | None) -> str:
     if gate is None:
         return "it did not run"
     if gate.why == "timeout":
-        return f"stopped after {gate.duration_s:.0f} s"
+        return f"stopped after {duration(gate.duration_s)}"
     if gate.why == "exec":
         return f"could not start: {gate.detail}"
     return f"exit code {gate.code}" if gate.signal is None else f"killed by signal {gate.signal}"
@@ -152,7 +153,7 @@ def judge_traces(record: Exit, *, stop_why: str, server_died: bool) -> tuple[End
     if (stop_why in ("timeout", PARKED) or stop_why.startswith((LIMIT, AGAIN))) and record.why == "exit" and record.code is not None:
         stop_why = ""  # the agent exited before the stop: a supervisor that slept reads the clock before the record
     if stop_why == "timeout" or record.why == "timeout":
-        return End.TIMEOUT, f"stopped after {record.duration_s:.0f} s"
+        return End.TIMEOUT, f"stopped after {duration(record.duration_s)}"
     if stop_why:
         return stopped(stop_why)
     if record.why == "hangup":
@@ -296,7 +297,7 @@ def _again(tally: Tally, ended: Ended, less: float) -> Next:
     times = len(tally.restarts)
     if times > RESTARTS_MAX:
         how = f"{ended.end}: {ended.cause}" if ended.cause else str(ended.end)
-        return Next("restarted too often", tally, reason=f"ended {times} times within {WITHIN_S / 60:.0f} minutes, at last {how}")
+        return Next("restarted too often", tally, reason=f"ended {times} times within {duration(WITHIN_S)}, at last {how}")
     return Next("run again", tally, backoff_s(max(times, tally.failures if ended.end is not End.LOST else 0), less))
 
 

@@ -13,6 +13,7 @@ from supervisor.features.retention.rules import Keep
 from supervisor.kernel.admission import Limits
 from supervisor.kernel.capacity import Growth
 from supervisor.kernel.errors import Refused
+from supervisor.kernel.format import many, size
 from supervisor.kernel.night import NightDefaults, NightOrder, Window
 from supervisor.kernel.path_globs import Kind
 from supervisor.kernel.states import TaskClass
@@ -413,7 +414,7 @@ def _of_repository(repository: Repository | None) -> list[tuple[int, str]]:
     if repository is None:
         return []
     level = max(_level(repository.files, FILES), _level(repository.bytes, BYTES))
-    return [(level, f"{repository.files} file{'s' if repository.files != 1 else ''} of {repository.bytes / 2**20:.1f} MiB")]
+    return [(level, f"{many(repository.files, 'file')} of {size(repository.bytes)}")]
 
 
 def _level(value: int, bounds: tuple[int, int]) -> int:

@@ -22,6 +22,7 @@ from supervisor.host.procfs import Seen
 from supervisor.host.scratch import is_left, locked_directory
 from supervisor.host.untrusted_fs import folder, remove_tree
 from supervisor.kernel.errors import HostError, Refused
+from supervisor.kernel.format import duration
 from supervisor.kernel.names import TAG_VARIABLE
 from supervisor.sandbox import exec_step, homes
 from supervisor.sandbox import policy as sandbox
@@ -257,7 +258,7 @@ def _end(trial: subprocess.Popen[bytes] | str) -> str:
     except subprocess.TimeoutExpired:
         trial.kill()
         trial.communicate()
-        return f"no answer within {_DEADLINE_S:.0f} s"
+        return f"no answer within {duration(_DEADLINE_S)}"
     if trial.returncode == 0:
         return ""
     return said.decode("utf-8", "replace").strip() or "it hid too little or too much"

@@ -29,6 +29,7 @@ from supervisor.host.paths import Home
 from supervisor.kernel import child_tasks
 from supervisor.kernel.child_tasks import Parent
 from supervisor.kernel.errors import DiskFull, NightcrewError, NotFound, Refused, TimedOut, UsageError
+from supervisor.kernel.format import duration
 from supervisor.kernel.spec import RunSpec, Submission, TaskSpec
 from supervisor.kernel.states import FINAL, AttemptState
 from supervisor.kernel.wait_graph import WaitKind
@@ -68,7 +69,7 @@ class AddRate:
             self._refused.pop(gone, None)
             self._shown.pop(gone, None)
         if (wait_s := bucket.wait_s(1.0, now)) > 0:
-            why = f"it asked more than {BURST:.0f} times, and then more than {RATE:g} a second; again in {wait_s:.1f} s"
+            why = f"it asked more than {BURST:.0f} times, and then more than {RATE:g} a second; again in {duration(wait_s)}"
             raise Refused("not added", on=task, why=why, kept="what was added before")
         bucket.take(1.0, now)
 

@@ -14,6 +14,7 @@ from supervisor.kernel.audit import Said
 from supervisor.kernel.crew import Crew
 from supervisor.kernel.errors import DiskFull, LedgerError, NightcrewError
 from supervisor.kernel.events import Event
+from supervisor.kernel.format import duration
 from supervisor.kernel.spec import Settings
 from supervisor.server.admission import Admission, AdmissionHistory, Emergency
 from supervisor.server.attempts.jobs import Doors, Jobs
@@ -70,10 +71,10 @@ class Timekeeping:
             match found:
                 case Slept(seconds, begin, end):
                     self._slept = [*self._slept[-_KEPT:], found]
-                    self._say(f"the machine slept for {words(seconds)}", "machine slept", seconds=seconds, **{"from": begin, "to": end})
+                    self._say(f"the machine slept for {duration(seconds)}", "machine slept", seconds=seconds, **{"from": begin, "to": end})
                 case Jumped(seconds):
                     way = "forward" if seconds > 0 else "back"
-                    self._say(f"the machine's clock was set {way} by {words(abs(seconds))}", "clock jumped", seconds=seconds)
+                    self._say(f"the machine's clock was set {way} by {duration(abs(seconds))}", "clock jumped", seconds=seconds)
                 case _:
                     assert_never(found)
 
@@ -96,14 +97,6 @@ class Timekeeping:
         self._alert(text)
         with contextlib.suppress(DiskFull, LedgerError):  # the alert says it too
             self._ledger.journal(None, None, event, data)
-
-
-def words(seconds: float) -> str:
-    """A length of time for people: `45 s`, `12 min`, `7 h 30 min`."""
-    minutes = round(seconds / 60)
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
 
 
 # Machine

@@ -25,6 +25,7 @@ from supervisor.host import unix_sockets
 from supervisor.host.paths import Home
 from supervisor.kernel import tokens
 from supervisor.kernel.errors import NightcrewError, NotRunning, Refused, UsageError
+from supervisor.kernel.format import duration
 from supervisor.kernel.states import LIVING
 from supervisor.server.agent_requests import VERBS, AddRate, Asked
 from supervisor.server.loop import Loop
@@ -157,7 +158,7 @@ class SocketServer(ABC):
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                self._say(f"{self._path.name} accepts no connection for {_NO_FILES_S:.0f} s: {error}")
+                self._say(f"{self._path.name} accepts no connection for {duration(_NO_FILES_S)}: {error}")
                 loop.remove_reader(listener)
                 loop.call_later(_NO_FILES_S, self._listen, listener)
                 return
@@ -223,7 +224,7 @@ class SocketServer(ABC):
                     if end >= 0:
                         break
         except TimeoutError:
-            raise UsageError("the request could not be read", why=f"it did not come within {self._terms.read_s:.0f} s") from None
+            raise UsageError("the request could not be read", why=f"it did not come within {duration(self._terms.read_s)}") from None
         except ConnectionError:
             raise NotRunning("the visitor left") from None
         finally:

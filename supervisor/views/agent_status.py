@@ -9,7 +9,7 @@ from typing import Any
 from agents.kinds import of_task
 from agents.status import AgentState, Evidence, Source, Status, fuse
 from supervisor.kernel.errors import one_line
-from supervisor.kernel.format import rfc3339
+from supervisor.kernel.format import age, duration, rfc3339
 from supervisor.kernel.states import AttemptState, End, TaskState
 from supervisor.store.queries import TaskView
 from supervisor.views import status as text
@@ -45,15 +45,15 @@ def of(view: TaskView, said: Mapping[str, Any], gateway: Mapping[str, Any] | Non
 def lines(view: TaskView, status: Status, now: float) -> list[str]:
     """For people: the state with its rule, then each piece of evidence with its age and what became of it."""
     head = f"{view.id}  {status.state}"
-    head += f" for {text.age(now - status.since)}" if status.since else ""
+    head += f" for {age(now - status.since)}" if status.since else ""
     found = [f"{head}: {one_line(status.detail)}" if status.detail else head, f"  because   {status.rule}"]
     found += [f"  look      {one_line(status.look)}"] if status.look else []
     found += [f"  assigned  {one_line(view.assigned)}"] if view.assigned else []
     for one in status.considered:
         piece = one.evidence
         detail = f": {one_line(piece.detail)}" if piece.detail else ""
-        age = text.age(now - piece.at) if piece.at else "-"
-        found.append(f"  {piece.source.name.lower().replace('_', ' '):<13} {age:>7}  {piece.state:<18} {one.why}{detail}")
+        since = age(now - piece.at if piece.at else None)
+        found.append(f"  {piece.source.name.lower().replace('_', ' '):<13} {since:>7}  {piece.state:<18} {one.why}{detail}")
     return found
 
 
@@ -106,7 +106,7 @@ def _said(shape: Mapping[str, Any]) -> Evidence:
 
 def _gateway(shape: Mapping[str, Any], now: float) -> Evidence | None:
     flying, queued, times = shape.get("in_flight"), shape.get("queued"), shape.get("raised") or 1.0
-    raised = f"; its turns wait {shape['turn_wait_s']:.0f} s, so its weight is raised {times:.1f} times" if times > 1 else ""
+    raised = f"; its turns wait {duration(shape['turn_wait_s'])}, so its weight is raised {times:.1f} times" if times > 1 else ""
     if flying:
         return Evidence(Source.GATEWAY, AgentState.WORKING, now, f"{flying} requests under way{raised}")
     since = now - (shape.get("waiting_s") or 0.0)

@@ -14,10 +14,10 @@ from typing import Any
 from supervisor.kernel.ansi import plain
 from supervisor.kernel.candidates import CHOICE
 from supervisor.kernel.errors import one_line
+from supervisor.kernel.format import age, duration, many, moment, money, percent, short
 from supervisor.kernel.states import FINAL, TaskState
 from supervisor.store.queries import TaskView
 from supervisor.views import places, status
-from supervisor.views.figures import money, percent, short, span
 from supervisor.views.gateway import nearest_limit
 from supervisor.views.status import NOTHING_WAITS, Waiting
 
@@ -120,8 +120,8 @@ class Row:
     def age(self, now: float) -> str:
         """Return how long its state has lasted; for a task that ended, the time of its end."""
         if self.ended is not None:
-            return status.moment(self.ended, now)
-        return status.age(None if self.since is None else max(0.0, now - self.since))
+            return moment(self.ended, now)
+        return age(None if self.since is None else max(0.0, now - self.since))
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +222,7 @@ def _troubles(seen: Seen, shown: Collection[str]) -> Iterable[str]:
         yield seen.supervisor
     yield from map(one_line, seen.troubles)
     if others := [one for one in seen.waits.mail if one.sender not in shown]:
-        yield f"{len(others)} letter{'s' if len(others) > 1 else ''} of agents that ended: nightcrew mail ls"
+        yield f"{many(len(others), 'letter')} of agents that ended: nightcrew mail ls"
 
 
 def _count(rows: Iterable[Row]) -> int:
@@ -322,7 +322,7 @@ def _takes(view: TaskView, waits: Waiting) -> str:
     """Describe a result to take: its conflicts, its outcome in a train, and its agent's last words; else its commits."""
     commits = (view.result or {}).get("commits") or 0
     parts = [waits.conflicts.get(view.id, ""), waits.trains.get(view.id, ""), status.last_message(view.result)]
-    return one_line(plain("; ".join(filter(None, parts)))) or f"{commits} commit{'s' if commits != 1 else ''}"
+    return one_line(plain("; ".join(filter(None, parts)))) or many(commits, "commit")
 
 
 # The heading --------------------------------------------------------------------------------------------------------------------------
@@ -336,7 +336,7 @@ def facts(gateway: Shape | None, capacity: Shape | None) -> Iterable[Fact]:
         yield _breaker(gateway)
         delay = max((lane["delay_s"] or 0.0 for lane in gateway["lanes"]), default=0.0)
         queued = sum(lane["queued"] for lane in gateway["lanes"])
-        yield Fact("queue", span(delay) + (f", {queued} wait" if queued else ""), bad=delay >= 60)
+        yield Fact("queue", duration(delay) + (f", {queued} wait" if queued else ""), bad=delay >= 60)
     elif gateway is not None:
         yield Fact("gateway", one_line(gateway["why"]), bad=True)
     if gateway is not None:
@@ -360,10 +360,12 @@ def _breaker(gateway: Shape) -> Fact:
     broken = sorted((pool for pool in gateway["pools"] if pool["breaker"] != "closed"), key=lambda pool: pool["breaker"] != "open")
     if broken:
         pool = broken[0]
-        again = f", again in {span(pool['opens_in_s'])}" if pool["opens_in_s"] is not None else ""
+        again = f", again in {duration(pool['opens_in_s'])}" if pool["opens_in_s"] is not None else ""
         return Fact("breaker", one_line(f"{str(pool['breaker']).upper()} {pool['breaker_why']}{again}"), bad=True)
     soonest = min((pool["exhausted_in_s"] for pool in gateway["pools"] if pool["exhausted_in_s"] is not None), default=None)
-    return Fact("breaker", "closed" if soonest is None else f"closed, empty in {span(soonest)}", bad=soonest is not None and soonest < 10)
+    return Fact(
+        "breaker", "closed" if soonest is None else f"closed, empty in {duration(soonest)}", bad=soonest is not None and soonest < 10
+    )
 
 
 def _cost(gateway: Shape) -> Fact:
@@ -371,7 +373,7 @@ def _cost(gateway: Shape) -> Fact:
     if night is not None and cap is not None:
         return Fact("cost", f"{money(night)} of {money(cap)}", bad=night >= 0.8 * cap)
     figures = gateway["figures"]
-    return Fact("cost", f"{'>' if figures['unpriced'] else ''}{money(figures['known_usd'])}/{span(figures['window_s'])}")
+    return Fact("cost", f"{'>' if figures['unpriced'] else ''}{money(figures['known_usd'])}/{duration(figures['window_s'])}")
 
 
 def _machine(capacity: Shape) -> Iterable[Fact]:

@@ -6,33 +6,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from supervisor.kernel.format import size
+from supervisor.kernel.format import age, money, short, size
 from supervisor.store.queries import TaskView
-from supervisor.views.status import age
 
 # Figures
 # -------
-# Figures of tokens, money and time in the few characters that a table has for them. Standard library only: `status` imports this.
+# Figures of the gateway in the few characters that a table has for them. Standard library only: `status` imports this.
 
 
 BAR = 6
 """Columns of a bar."""
-
-
-def money(usd: float) -> str:
-    """`$4.21`, `$0.0123`, `$0.00`."""
-    return f"${usd:.2f}" if usd >= 0.995 or not usd else f"${usd:.4f}"
-
-
-def short(value: float | None) -> str:
-    """`840`, `1.2k`, `61k`, `3.4M`, or a dash."""
-    if value is None:
-        return "-"
-    for unit in ("", "k", "M", "G"):
-        if abs(value) < 999.5 or unit == "G":
-            return f"{value:.1f}{unit}" if unit and abs(value) < 9.95 else f"{value if abs(value) >= 0.5 else 0:.0f}{unit}"
-        value /= 1000
-    return "-"
 
 
 def bar(used: float | None, whole: float | None) -> str:
@@ -41,17 +24,6 @@ def bar(used: float | None, whole: float | None) -> str:
         return ""
     full = min(BAR, max(0, round(BAR * used / whole)))
     return "█" * full + "░" * (BAR - full)
-
-
-def span(seconds: float | None) -> str:
-    """`0.4s`, `12s`, `4m10s`, or a dash."""
-    if seconds is None:
-        return "-"
-    return f"{seconds:.1f}s" if 0 < seconds < 9.95 else age(seconds)
-
-
-def percent(part: float | None, digits: int = 0) -> str:
-    return "-" if part is None else f"{round(100 * part, digits) + 0.0:.{digits}f}%"  # + 0.0: never "-0"
 
 
 def percentiles(of: Mapping[str, float | None] | None) -> str:
@@ -89,7 +61,7 @@ def facts(view: TaskView) -> Iterator[tuple[str, str]]:
     """What its newest attempt took, a name and a text each."""
     account = view.account or {}
     sizes = [("now", account.get("memory") if not view.final else None), ("at most", account.get("peak_memory"))]
-    said = [f"{name} {_size(value)}" for name, value in [*sizes, ("expected", view.memory_expected)] if value]
+    said = [f"{name} {size(value)}" for name, value in [*sizes, ("expected", view.memory_expected)] if value]
     if said and view.epoch:
         yield "memory", ", ".join(said)
     if cpu_s := account.get("cpu_s"):
@@ -97,7 +69,7 @@ def facts(view: TaskView) -> Iterator[tuple[str, str]]:
         yield "processor", f"{age(cpu_s)}" + (f", {age(tools)} of it by tools" if tools else "")
     if account.get("peak_gpu_memory"):
         share = account.get("gpu_utilisation")
-        yield "gpu", f"at most {_size(account['peak_gpu_memory'])}" + ("" if share is None else f", {share:.0%} used")
+        yield "gpu", f"at most {size(account['peak_gpu_memory'])}" + ("" if share is None else f", {share:.0%} used")
     if account.get("wall_s") is not None:
         yield "time", spent(account)
 
@@ -107,10 +79,6 @@ def spent(account: Mapping[str, Any]) -> str:
     spent = ", ".join(f"{age(account[key])} {words}" for key, words in _WHERE if (account.get(key) or 0) >= 1)
     queued = account.get("slot_queue_s") or 0
     return age(account["wall_s"]) + (f": {spent}" if spent else "") + (f"; before that {age(queued)} in the queue" if queued >= 1 else "")
-
-
-def _size(value: int | None) -> str:
-    return size(value) if value else ""
 
 
 # Model usage

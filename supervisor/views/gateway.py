@@ -16,11 +16,11 @@ from supervisor.gateway.admission.types import AgentView, PoolView, Refusal, Tra
 from supervisor.gateway.status import status
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import NightcrewError, NotRunning, one_line
-from supervisor.kernel.format import rfc3339
+from supervisor.kernel.format import age, duration, many, money, percent, rfc3339, short
 from supervisor.kernel.states import FINAL
 from supervisor.store import sqlite
-from supervisor.views.figures import bar, cost, money, others, percent, percentiles, short, span
-from supervisor.views.status import age, columns, cut
+from supervisor.views.figures import bar, cost, others, percentiles
+from supervisor.views.status import columns, cut
 
 # Gateway
 # -------
@@ -47,8 +47,8 @@ def line(shape: Shape) -> str:
     used = sum(agent["used_tpm"] for agent in shape["agents"])
     said = [*_first("! {}", shape["problems"]), *_first("breaker {}", [_tripped(pool) for pool in _broken(shape)])]
     said += [f"{sum(pool['in_flight'] for pool in shape['pools'])} in flight", f"{queued} queued"]
-    said += [f"a new request waits {span(delay)}"] if delay >= 1 else []
-    said += [f"{short(used)} tokens/min", f"{cost(figures)} in {_window(figures)}"]
+    said += [f"a new request waits {duration(delay)}"] if delay >= 1 else []
+    said += [f"{short(used)} tokens/min", f"{cost(figures)} in {duration(figures['window_s'])}"]
     return f"gateway  {one_line(', '.join(said))}"
 
 
@@ -82,7 +82,7 @@ def text(shape: Shape, now: float, *, width: int, color: bool, rows: int | None 
         lines += [f"and {said}" for said in done]
     else:
         hidden = len(lines) - (rows - 1)
-        more = _many(min(hidden, len(agents)), "more agent") if agents else _many(hidden, "more line")
+        more = many(min(hidden, len(agents)), "more agent") if agents else many(hidden, "more line")
         lines[rows - 1 :] = [f"… and {', '.join([more, *done])}"]
     return "\n".join(_colored(cut(one_line(said), width).rstrip(), color) for said in lines)
 
@@ -106,7 +106,7 @@ def _heading(shape: Shape, now: float, width: int) -> Iterator[str]:
     for lane in shape["lanes"]:
         if lane["queued"] or (lane["delay_s"] or 0.0) >= 1:
             yield from _fit(
-                "         ", [f"{lane['lane']}: {lane['queued']} queued", f"a new request waits {span(lane['delay_s'])}"], width
+                "         ", [f"{lane['lane']}: {lane['queued']} queued", f"a new request waits {duration(lane['delay_s'])}"], width
             )
 
 
@@ -114,20 +114,15 @@ def _totals(shape: Shape, width: int) -> Iterator[str]:
     of = shape["figures"]
     rates = [f"{of['requests_per_s']:.3g}/s", f"{short(of['tokens_per_s'])} tokens/s", f"errors {percent(of['error_rate'], 1)}"]
     refused = f"429: {of['upstream_429']} theirs, {of['our_429']} ours" if of["upstream_429"] or of["our_429"] else "no 429"
-    yield from _fit(f"last {_window(of):<4}", [f"{of['requests']} requests", *rates, refused], width)
+    yield from _fit(f"last {duration(of['window_s']):<4}", [f"{of['requests']} requests", *rates, refused], width)
     night, cap = shape.get("tonight_usd"), shape.get("caps", {}).get("cost_per_night")
-    spent = [] if night is None or cap is None else [f"tonight {money(night)} of ${cap:.2f}"]
+    spent = [] if night is None or cap is None else [f"tonight {money(night)} of {money(cap)}"]
     per_usd = f"{short(of['tokens_per_usd'])} tokens/$"
     yield from _fit("         ", [cost(of), per_usd, f"cache hits {percent(of['cache_hits'])}", *spent], width)
     waits = [f"{name} {percentiles(some)}" for name, some in (("first byte", of["first_byte"]), ("turn", of["total"]))]
     yield from _fit("         ", [f"P50/P95/P99 s: wait {percentiles(of['wait'])}", *waits], width)
     if of["estimated"]:
         yield f"         {of['estimated']} of them with estimated tokens, since the provider never said any"
-
-
-def _window(figures: Shape) -> str:
-    seconds = figures["window_s"]
-    return f"{seconds / 60:.0f}m" if seconds >= 60 else f"{seconds:.0f}s"
 
 
 def _fit(head: str, parts: Sequence[str], width: int, *, by: str = ", ") -> Iterator[str]:
@@ -166,7 +161,7 @@ def _run(agent: Shape) -> str:
 def _place(agent: Shape) -> str:
     """`#4 41s`; one that has no place and still waits is held by its own cap."""
     if agent["place"] is not None:
-        return f"#{agent['place']} {span(agent['waiting_s'])}"
+        return f"#{agent['place']} {duration(agent['waiting_s'])}"
     return "own cap" if agent["queued"] else "-"
 
 
@@ -179,7 +174,7 @@ def _raised(agent: Shape) -> str:
 def _cost(agent: Shape) -> str:
     """Of the window; of the whole task where that has a cap."""
     if agent.get("cost_max") and agent["cost_usd"] is not None:
-        return f"{money(agent['cost_usd'])} of ${agent['cost_max']:.2f}"
+        return f"{money(agent['cost_usd'])} of {money(agent['cost_max'])}"
     return cost(agent["figures"])
 
 
@@ -280,13 +275,13 @@ def _pools(shape: Shape, width: int) -> Iterator[str]:
     if quiet and not shown:
         yield ""
     if quiet:
-        yield f"and {_many(quiet, 'limit')} that nothing uses"
+        yield f"and {many(quiet, 'limit')} that nothing uses"
 
 
 def _pool(pool: Shape, width: int, *, busy: bool) -> Iterator[str]:
     """One line a pool, and more where there is more to say of it."""
     used = "  ".join(f"{one['name']} {bar(one['saturation'], 1.0)} {percent(one['saturation'])}" for one in pool["dimensions"])
-    left = f"  empty in {span(pool['exhausted_in_s'])}" if busy and pool["exhausted_in_s"] is not None else ""
+    left = f"  empty in {duration(pool['exhausted_in_s'])}" if busy and pool["exhausted_in_s"] is not None else ""
     head = f"{pool['key']}  breaker {_state(pool)}{left}"
     if columns(head) + columns(used) + 2 <= width:
         yield f"{head}  {used}".rstrip()
@@ -294,14 +289,14 @@ def _pool(pool: Shape, width: int, *, busy: bool) -> Iterator[str]:
         yield head
         yield f"  {used}"
     if pool["breaker"] != "closed" or pool["opens_in_s"] is not None:
-        again = [] if pool["opens_in_s"] is None else [f"tries again in {span(pool['opens_in_s'])}"]
+        again = [] if pool["opens_in_s"] is None else [f"tries again in {duration(pool['opens_in_s'])}"]
         yield from _fit("  ", [pool["breaker_why"] or "held", *again, *_next(pool)], width, by="; ")
     for one in pool["dimensions"]:
         if one["outside_per_minute"] >= 1:
             yield f"  others use {short(one['outside_per_minute'])} {one['name']}/min of it"
     for window in pool["windows"]:
         spent = ", spent" if window["spent"] else ""
-        yield f"  {window['name']} window {percent(window['utilization'])} used{spent}, resets in {span(window['resets_in_s'])}"
+        yield f"  {window['name']} window {percent(window['utilization'])} used{spent}, resets in {duration(window['resets_in_s'])}"
 
 
 _NEXT = {
@@ -318,10 +313,6 @@ def _next(pool: Shape) -> list[str]:
 
 def _state(pool: Shape) -> str:
     return "OPEN" if pool["breaker"] == "open" else str(pool["breaker"])
-
-
-def _many(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _colored(said: str, color: bool) -> str:

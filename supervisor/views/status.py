@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import stat
-import time
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,6 +17,7 @@ from supervisor.kernel import errors, names
 from supervisor.kernel.admission import Verdict
 from supervisor.kernel.conversations import Delivery
 from supervisor.kernel.errors import one_line
+from supervisor.kernel.format import age, date_time, many, moment
 from supervisor.kernel.result import TAMPERING, tampering
 from supervisor.kernel.states import TaskState, Until
 from supervisor.store.queries import TaskView
@@ -92,7 +92,7 @@ class Waiting:
     def tally(self) -> str:
         """`2 need you`; empty when nobody does."""
         number = len(self.asked) + len(self.mail)
-        return f"{number} need{'s' if number == 1 else ''} you" if number else ""
+        return f"{number} {'needs' if number == 1 else 'need'} you" if number else ""
 
 
 NOTHING_WAITS = Waiting()
@@ -164,31 +164,6 @@ def seconds(view: TaskView, now: float) -> float | None:
     return None if start is None else max(0.0, (view.ended or now) - start)
 
 
-def age(value: float | None) -> str:
-    """`7s`, `3m20s`, `2h05m`, `4d03h`, or a dash."""
-    if value is None:
-        return "-"
-    whole = max(0, int(value))
-    if whole < 60:
-        return f"{whole}s"
-    if whole < 3600:
-        return f"{whole // 60}m{whole % 60:02d}s"
-    if whole < 86400:
-        return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
-    return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"
-
-
-def moment(at: float, now: float) -> str:
-    """A time in at most 7 columns: `14:05` on the day of `now`, `21 Nov` in its year, else `2025-11`. Local time, for people."""
-    then, today = time.localtime(at), time.localtime(now)
-    if then[:3] == today[:3]:
-        return time.strftime("%H:%M", then)
-    return f"{then.tm_mday} {_MONTHS[then.tm_mon - 1]}" if then.tm_year == today.tm_year else time.strftime("%Y-%m", then)
-
-
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-
-
 def counted(views: Iterable[TaskView]) -> Counter[TaskState]:
     """How many are in each state."""
     return Counter(view.state for view in views)
@@ -234,7 +209,7 @@ def _detail(view: TaskView, root: Path) -> str:
         return "; ".join(filter(None, (pause(view), gate, (view.account or {}).get("warning"), last)))
     if view.state is TaskState.DONE:
         commits = (view.result or {}).get("commits")
-        work = f"{commits} commit{'s' if commits != 1 else ''} on {view.branch}" if commits else ""
+        work = f"{many(commits, 'commit')} on {view.branch}" if commits else ""
         return "; ".join(filter(None, (work, last_message(view.result))))
     if view.state is TaskState.FAILED and view.epoch and not (view.result or {}).get("agent"):  # its own words are in the reason already
         said = last_line(root / f"runs/{view.id}/{view.epoch}/stderr.log")
@@ -357,12 +332,7 @@ def history(entry: Mapping[str, Any]) -> str:
         case event:
             said = event if entry["epoch"] is None else f"{attempt}: {event}"
     facts = "".join(f"; {value if key in ('cause', 'why', 'reason') else f'{key} {value}'}" for key, value in data.items() if value)
-    return f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(entry['at']))}  {one_line(said + facts)}"
-
-
-def clock(at: float) -> str:
-    """Local wall time of a day, for people."""
-    return time.strftime("%H:%M:%S", time.localtime(at))
+    return f"{date_time(entry['at'], seconds=True)}  {one_line(said + facts)}"
 
 
 def cut(text: str, width: int) -> str:

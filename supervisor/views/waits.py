@@ -13,12 +13,12 @@ from supervisor.features.best_of import rows as best_of_rows
 from supervisor.features.night import rows as night_rows
 from supervisor.kernel.admission import Conditions, Decision, Verdict, of_start
 from supervisor.kernel.candidates import CHOICE, asks_choice
-from supervisor.kernel.format import many, rfc3339
+from supervisor.kernel.format import age, duration, listed, many, rfc3339
 from supervisor.kernel.states import TaskClass, TaskState, Until
 from supervisor.kernel.wait_graph import Wait, WaitKind
 from supervisor.store import queries
 from supervisor.store.queries import Need, TaskView
-from supervisor.views.status import age, pause
+from supervisor.views.status import pause
 
 # Waits
 # -----
@@ -127,16 +127,16 @@ def _of_agents(db: sqlite3.Connection, views: Iterable[TaskView]) -> dict[str, V
 
 def _words(found: Sequence[Wait]) -> str:
     wait, more = found[0], f", and for {len(found) - 1} more" if len(found) > 1 else ""
-    names = [name.partition("/")[2] or name for name in wait.holders[:SHOWN]]
-    left = f" and {len(wait.holders) - SHOWN} more" if len(wait.holders) > SHOWN else ""
-    one_of = "one of " if wait.any_of and len(wait.holders) > 1 else ""
+    is_any = wait.any_of and len(wait.holders) > 1
+    names = listed([name.partition("/")[2] or name for name in wait.holders], SHOWN, last="or" if is_any else "and")
+    one_of = "one of " if is_any else ""
     match wait.kind:
         case WaitKind.TASK:
-            return f"waits for {one_of}{', '.join(names)}{left}{more}"
+            return f"waits for {one_of}{names}{more}"
         case WaitKind.HUMAN:
             return f"waits for a person: {wait.what}{more}"
         case _:
-            whose = f" of {one_of}{', '.join(names)}{left}" if names else ""
+            whose = f" of {one_of}{names}" if names else ""
             return f"waits for {f'{_WHAT[wait.kind]} {wait.what}'.strip()}{whose}{more}"
 
 
@@ -149,11 +149,8 @@ def _held(view: TaskView, *, is_aside: bool) -> str:
 def _after(needs: Sequence[Need], notes: Sequence[str], view: TaskView) -> Verdict:
     every = [need.name for need in needs if not need.any]
     one_of = [need.name for need in needs if need.any]
-    names = every or one_of
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    which = "one of " if one_of and not every else ""
-    awaited = [f"{which}{', '.join(names[:SHOWN])}{more}"] if names else []
-    awaited += [f"the note{'s' if len(notes) > 1 else ''} {', '.join(notes[:SHOWN])}"] if notes else []
+    awaited = [listed(every, SHOWN) if every else f"one of {listed(one_of, SHOWN, last='or')}"] if every or one_of else []
+    awaited += [f"the note {notes[0]}" if len(notes) == 1 else f"the notes {listed(notes, SHOWN)}"] if notes else []
     words = f"waits for {' and '.join(awaited)}" if awaited else "is about to be ready"
     return Verdict(Decision.DEFER, "after", words, view.changed)
 
@@ -167,7 +164,7 @@ def _ready(view: TaskView, known: _Known) -> Verdict:
     if not known.runs:
         return Verdict(Decision.DEFER, "no_supervisor", "waits for a supervisor: nightcrew up -d", view.changed)
     if rests_s > 0:
-        return Verdict(Decision.DEFER, "backoff", f"runs again in {rests_s:.0f}s", view.changed)
+        return Verdict(Decision.DEFER, "backoff", f"runs again in {duration(rests_s)}", view.changed)
     if view.id in known.ahead:
         return _behind(view, known.ahead[view.id])
     if known.now is None:

@@ -29,7 +29,7 @@ def test_progress_pace_and_the_slowest_worker_first() -> None:
     lines = drawn(found(14, idle=3), 4.0)
     assert lines[0] == "wc\\x1b[31m {file}: 143 of 200, 2 failed; 14 at work, 3 idle"
     assert lines[2] == "4.0 items a second, 14s left"
-    assert lines[3] == "  r/w3  item 4 of 9 of its shard, silent for 7 s"
+    assert lines[3] == "  r/w3  item 4 of 9 of its shard, silent for 7s"
     assert lines[-1] == "  … and 4 more" and len(lines) == 3 + map_commands.WORKERS + 1
 
 

@@ -72,7 +72,7 @@ def test_auto_is_measured_once_for_a_plan_before_anything_is_chosen_by_it(tmp_pa
     )
     first, second, third = tasks(tmp_path, text, replace(choices(tmp_path), repository=measure))
     assert (first.size, first.kind, first.model, first.cores) == ("large", "claude", "opus", 4)
-    assert first.assigned.startswith("size large by a prompt of 1000 words and 20000 files of 1024.0 MiB; kind claude, model opus by")
+    assert first.assigned.startswith("size large by a prompt of 1000 words and 20,000 files of 1.0 GiB; kind claude, model opus by")
     assert (second.size, third.size, asked) == ("medium", "small", ["main"])
     assert tasks(tmp_path, '[[tasks]]\ncommand = "make"\nsize = "small"\n', replace(choices(tmp_path), repository=measure)) and asked == [
         "main"

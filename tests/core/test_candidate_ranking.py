@@ -98,7 +98,7 @@ def test_what_is_shown_alike_ranks_alike() -> None:
     one, other = replace(GOOD, task="r/1", cost_usd=1.004, seconds=3.34), replace(GOOD, task="r/2", cost_usd=1.001, seconds=3.31)
     assert [place.facts.task for place in rank([one, other])] == ["r/1", "r/2"], "the plan's order"
     assert rank([one, other])[0].why == "ahead of 2 by the plan's order: nothing tells them apart"
-    assert rank([one, replace(other, seconds=3.2)])[0].why == "ahead of 1 by time: 3.2 s, against 3.3 s"
+    assert rank([one, replace(other, seconds=3.2)])[0].why == "ahead of 1 by time: 3.2s, against 3.3s"
 
 
 def test_facts_are_read_from_a_result_and_from_an_older_one() -> None:

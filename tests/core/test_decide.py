@@ -162,9 +162,9 @@ def test_a_failure_is_retried_after_a_backoff_and_then_it_is_final() -> None:
     assert wakes_at(book.crew) == book.now + 2.0
     book = book >> After(1.9) >> After(0.1) << Start("a", 2, "failed: exit code 1")
     assert (
-        collecting(book, End.TIMEOUT, "stopped after 5 s", epoch=2)
-        >> Secured("a", 2, End.TIMEOUT, "stopped after 5 s")
-        << Finish("a", 2, End.TIMEOUT, "stopped after 5 s", FAILED, 0.0)
+        collecting(book, End.TIMEOUT, "stopped after 5s", epoch=2)
+        >> Secured("a", 2, End.TIMEOUT, "stopped after 5s")
+        << Finish("a", 2, End.TIMEOUT, "stopped after 5s", FAILED, 0.0)
     )
 
 

@@ -113,7 +113,7 @@ def test_a_crew_knows_of_no_delay_at_first() -> None:
 @pytest.mark.parametrize(
     ("traffic", "code", "more"),
     [
-        (Traffic(119.4), "models", " limit (a request waits 119s)"),
+        (Traffic(119.4), "models", " limit (a request waits 1m59s)"),
         (Traffic(120.0), "models", " limit (a request waits 2m)"),
         (Traffic(0.0, parked=True), "parked", " limit (nothing is served before its reset)"),
         (Traffic(0.0, closed="the key was refused"), "breaker", "s (the key was refused)"),

@@ -17,8 +17,8 @@ GOOD = GateExit(0, None, "exit")
     [
         (GateExit(3, None, "exit"), "gate: exit code 3"),
         (GateExit(None, 9, "exit"), "gate: killed by signal 9"),
-        (GateExit(None, 15, "timeout", duration_s=600.2), "gate: stopped after 600 s"),
-        (GateExit(0, None, "timeout", duration_s=600.2), "gate: stopped after 600 s"),
+        (GateExit(None, 15, "timeout", duration_s=600.2), "gate: stopped after 10m"),
+        (GateExit(0, None, "timeout", duration_s=600.2), "gate: stopped after 10m"),
         (GateExit(None, None, "exec", "make: no such command"), "gate: could not start: make: no such command"),
         (None, "gate: it did not run"),
     ],

@@ -42,8 +42,8 @@ def test_why_a_message_may_not_be_sent_says_what_to_do() -> None:
     terms = MailTerms(pair_burst=2, pair_every_s=10, sender_burst=3, sender_every_s=5, depth_max=1)
     assert mail.why_not([], [], 1, 0.0, terms) == ("", "")
     assert mail.why_not([], [], 2, 0.0, terms)[0] == "its thread would be 2 replies deep, and 1 is the most"
-    assert mail.why_not([0, 0], [0, 0], 0, 3.0, terms)[1] == "again in 7 s, with all that is to be said in one"
-    assert mail.why_not([], [0, 0, 0], 0, 3.0, terms) == ("3 messages, and then one each 5 s", "again in 2 s")
+    assert mail.why_not([0, 0], [0, 0], 0, 3.0, terms)[1] == "again in 7s, with all that is to be said in one"
+    assert mail.why_not([], [0, 0, 0], 0, 3.0, terms) == ("3 messages, and then one each 5s", "again in 2s")
 
 
 def one(name: str, priority: Priority = Priority.NORMAL, **facts: object) -> Mail:

@@ -86,9 +86,9 @@ def test_groups_are_mended_and_it_is_said() -> None:
     found = read([[1, 2, True, 9, "x"], [2, "3-1", 4], [], "?", [2]], 5)
     assert [group.items for group in found.groups] == [(0, 1), (3,), (2,), (4,)]
     assert found.repairs == (
-        "named twice: 2, 2 (stay where they were named first)",
-        "no items: True, 9, x, 3-1 (left out)",
-        "named nowhere: 3, 5 (each got a group of its own)",
+        "named twice: 2 and 2 (stay where they were named first)",
+        "no items: True, 9, x and 3-1 (left out)",
+        "named nowhere: 3 and 5 (each got a group of its own)",
     )
 
 

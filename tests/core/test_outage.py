@@ -75,7 +75,7 @@ def test_half_of_five_that_die_at_once_are_an_outage_that_costs_nothing() -> Non
     many.die("t00", "t01")
     assert (many.why, many.finishes) == ("", []), "nobody can say yet what their ends cost"
     many.die("t02", after=1.0)
-    assert many.why == "3 of 6 agents died within 2 seconds, each of them lost"
+    assert many.why == "3 of 6 agents died within 2s, each of them lost"
     assert all(task.tally.restarts == () for task in many.crew.tasks.values())
     assert [(done.state, done.delay_s) for done in many.finishes] == [(TaskState.READY, 2.0)] * 3
     assert many.living == ["t03", "t04", "t05"], "who lives goes on"
@@ -152,7 +152,7 @@ def test_fifty_that_crash_for_ever_are_not_started_two_hundred_times_p09() -> No
         many.feed(after=0.9)
         alerts.add(many.why)
     assert many.starts - 50 <= 14
-    assert alerts == {f"25 of 50 agents died within 2 seconds, each of them failed: {FAILED}"}
+    assert alerts == {f"25 of 50 agents died within 2s, each of them failed: {FAILED}"}
     tallies = [many.crew.tasks[f"t{number:02}"].tally.failures for number in range(1, 50)]
     assert tallies == [0] * 49
     assert 0 < many.crew.tasks["t00"].tally.failures <= many.starts - 50 - PROBES_FREE
@@ -232,7 +232,7 @@ def test_a_provider_that_is_dead_holds_starts_until_the_gateway_says_otherwise()
     assert [(done.state, done.tally.failures) for done in many.finishes] == [(TaskState.READY, 0)] * 2
     many.feed(after=0.1)
     assert many.living == ["t00", "t02"], "somebody must ask"
-    many.die("t00", end=End.TIMEOUT, cause="stopped after 60 s", after=PROBE_OK_S)
+    many.die("t00", end=End.TIMEOUT, cause="stopped after 1m", after=PROBE_OK_S)
     many.feed(after=PROBE_FIRST_S / 2)
     assert (many.living, many.crew.tasks["t00"].tally.failures) == (["t02"], 0)
     many.feed(ProviderChanged(""))

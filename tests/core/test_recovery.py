@@ -43,7 +43,7 @@ def test_verdicts(pane: bool, runner: bool, started: bool, recorded: bool, expec
         (exit_record(), End.DONE, ""),
         (exit_record(code=3), End.FAILED, "exit code 3"),
         (exit_record(code=None, signal=11), End.FAILED, "killed by signal 11"),
-        (exit_record("timeout", None, 9), End.TIMEOUT, "stopped after 12 s"),
+        (exit_record("timeout", None, 9), End.TIMEOUT, "stopped after 12s"),
         (exit_record("stopped", None, 15), End.LOST, "its runner was told to stop from outside"),
         (exit_record("hangup", None, 1), End.CANCELLED, "its session was closed by hand"),
         (exit_record("finished", None, 15), End.DONE, ""),

@@ -55,7 +55,7 @@ def again_and_again(end: End, every_s: float, retries: int = 100, ends: int = 50
 def test_one_that_dies_at_once_for_ever_is_quarantined_after_five_restarts_p08(end: End) -> None:
     pauses, event, reason = again_and_again(end, 0.1)
     assert pauses == [2.0, 4.0, 8.0, 16.0, 32.0]
-    assert (event, reason) == ("restarted too often", f"ended 6 times within 10 minutes, at last {end}: exit code 1")
+    assert (event, reason) == ("restarted too often", f"ended 6 times within 10m, at last {end}: exit code 1")
 
 
 def test_one_that_dies_now_and_then_goes_on_as_long_as_its_retries() -> None:

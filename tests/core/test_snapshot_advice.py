@@ -53,11 +53,11 @@ def test_one_run_never_pays_and_more_runs_never_pay_less(found: Times, number: i
 @pytest.mark.parametrize(
     ("found", "number", "words"),
     [
-        (Times(90, 2, 0.01, 60), 10, "yes, from run 2 on: a fork of 10 ms for a set-up of 90.0 s; over 10 runs it saves 13 min of 25 min"),
-        (Times(90, 2, 0.01, 60), 1, "not for 1 run: a fork of 10 ms for a set-up of 90.0 s pays from run 2 on"),
-        (Times(4.9, 1, 0.01, 60), 99, "usually not: a set-up of 4.9 s is under 5.0 s; it would pay from run 2 on"),
-        (Times(90, 2, 0.01, 0.2), 99, "usually not: work of 200 ms is better given to one agent in pieces; it would pay from run 2 on"),
-        (Times(6, 1, 6, 60), 99, "no: a fork of 6.0 s for a set-up of 6.0 s saves nothing, however often"),
+        (Times(90, 2, 0.01, 60), 10, "yes, from run 2 on: a fork of 10ms for a set-up of 1m30s; over 10 runs it saves 13m28s of 25m"),
+        (Times(90, 2, 0.01, 60), 1, "not for 1 run: a fork of 10ms for a set-up of 1m30s pays from run 2 on"),
+        (Times(4.9, 1, 0.01, 60), 99, "usually not: a set-up of 4.9s is under 5s; it would pay from run 2 on"),
+        (Times(90, 2, 0.01, 0.2), 99, "usually not: work of 200ms is better given to one agent in pieces; it would pay from run 2 on"),
+        (Times(6, 1, 6, 60), 99, "no: a fork of 6s for a set-up of 6s saves nothing, however often"),
     ],
 )
 def test_the_answer_is_in_plain_words(found: Times, number: int, words: str) -> None:

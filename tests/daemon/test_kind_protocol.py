@@ -110,7 +110,7 @@ def test_a_difference_to_the_gateways_account_is_noted() -> None:
     assert kind_protocol.notes(said, same) == ()
     more = Spent(input=10, output=1020, cache_read=30, cache_write=40, estimated=0, cost_usd=0.75)
     assert kind_protocol.notes(said, more) == (
-        "its own account differs from the gateway's: output 20 against 1,020 tokens, $0.5000 against $0.7500",
+        "its own account differs from the gateway's: output 20 against 1,020 tokens, $0.50 against $0.75",
     )
     guessed = Spent(input=10, output=1020, cache_read=30, cache_write=40, estimated=1)
     assert kind_protocol.notes(said, guessed) == (), "an estimate proves nothing"

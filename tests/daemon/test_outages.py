@@ -37,7 +37,7 @@ def test_one_that_dies_at_once_for_ever_is_quarantined_and_nobody_else_notices_p
     house.wait_final()
     bad = house.task("bad")
     assert (house.state("sibling"), bad.state, bad.epoch <= 3) == ("done", "quarantined", True)
-    assert bad.reason == "ended 6 times within 10 minutes, at last failed: exit code 1"
+    assert bad.reason == "ended 6 times within 10m, at last failed: exit code 1"
     house.ok("retry", "bad")
     wait_until(lambda: house.task("bad").epoch > bad.epoch, "it is run again, for a person asked")
     assert not history(house, "outage")
@@ -59,7 +59,7 @@ def test_a_crew_that_crashes_at_once_is_one_outage_and_burns_nothing_p09(house: 
     go.touch()
     house.wait_final()
     (began,), (_,) = history(house, "outage"), history(house, "outage over")
-    assert "agents died within 2 seconds, each of them failed: exit code 139" in json.loads(began["data"])["why"]
+    assert "agents died within 2s, each of them failed: exit code 139" in json.loads(began["data"])["why"]
     assert house.daemon_output().count("an outage: ") == 1
     with closing(sqlite.connect_readonly(house.home.ledger)) as db:
         again = sorted((queries.attempts(db, view.id)[1] for view in house.tasks()), key=lambda row: float(row["created"]))

@@ -60,7 +60,7 @@ def test_a_sleep_is_said_once_and_nobody_was_silent_in_it(place: Place) -> None:
     place.hands.now, place.hands.slept = place.hands.now + 1.0, 27_000.0
     place.time.step()
     place.time.step()
-    assert place.said == ["the machine slept for 7 h 30 min"]
+    assert place.said == ["the machine slept for 7h30m"]
     assert place.history() == [("machine slept", {"seconds": 27_000.0, "from": before, "to": place.hands.wall()})]
     assert place.time.slept_since(printed) == 27_000.0 and place.time.slept_since(place.hands.wall()) == 0.0
     assert place.time.slept_since(0.0) == 0.0, "a moment that nobody knows"
@@ -69,7 +69,7 @@ def test_a_sleep_is_said_once_and_nobody_was_silent_in_it(place: Place) -> None:
 def test_a_clock_that_is_set_is_said(place: Place) -> None:
     place.hands.now, place.hands.offset = place.hands.now + 1.0, -3600.0
     place.time.step()
-    assert place.said == ["the machine's clock was set back by 60 min"]
+    assert place.said == ["the machine's clock was set back by 1h"]
     assert [(event, round(data["seconds"])) for event, data in place.history()] == [("clock jumped", -3600)]
 
 

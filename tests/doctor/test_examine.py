@@ -49,7 +49,7 @@ def test_checks_that_hang_or_break_are_unknown_and_keep_their_places(machine: Ma
         ("one", "well", State.OK),
         ("two", "ours", State.UNKNOWN),
     ]
-    assert found[0].finding.seen == "no answer in 0.5 s"
+    assert found[0].finding.seen == "no answer in 500ms"
     assert found[1].finding.seen == "ZeroDivisionError: x\\ny"
     assert (found[3].finding.seen, found[3].finding.fix) == ("git failed: /x: no reason", "try again")
 

@@ -130,7 +130,7 @@ def test_the_disk(machine: Machine, home: Path) -> None:
     file = home / "worktrees" / "p" / "1121-aaaa" / "lint.1" / "file"
     file.parent.mkdir(parents=True)
     file.write_bytes(b"x" * 3 * 2**20)
-    assert "; worktrees: 1, 3 MiB" in checks.disk(machine.place()).seen
+    assert "; worktrees: 1, 3.0 MiB" in checks.disk(machine.place()).seen
     machine.slots = 1000
     found = checks.disk(machine.place(Settings(disk_free_min=free - 64 * 2**20)))
     assert found.state is State.WARN and "1000 more worktrees of that size" in found.why

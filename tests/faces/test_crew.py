@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from supervisor.kernel.admission import Decision, Verdict
+from supervisor.kernel.format import moment
 from supervisor.kernel.states import TaskState
 from supervisor.views import crew, status
 from supervisor.views import gateway as face
@@ -43,7 +44,7 @@ def test_a_group_that_waits_for_a_choice_needs_me_and_is_not_queued() -> None:
     for waits in (Waiting(reasons={group.id: verdict}), Waiting(asked), Waiting(asked, reasons={group.id: verdict})):
         found = crew.crew(Seen([group], counts, waits))
         (row,) = found.rows()
-        assert (row.group, row.says, row.asks, row.age(NOW)) == (Group.NEEDS_ME, verdict.words, "", "1m00s")
+        assert (row.group, row.says, row.asks, row.age(NOW)) == (Group.NEEDS_ME, verdict.words, "", "1m")
         assert found.total(Group.QUEUED) == 2, "the group is not counted twice"
 
 
@@ -80,13 +81,13 @@ def test_an_agent_that_waits_for_a_prompt_is_idle_and_does_not_work() -> None:
 
 def test_what_ended_says_when() -> None:
     at = time.mktime((2026, 11, 21, 14, 5, 9, 0, 0, -1))
-    moments = [status.moment(at, at + later) for later in (0, 86400, 86400 * 60)]
+    moments = [moment(at, at + later) for later in (0, 86400, 86400 * 60)]
     assert moments == ["14:05", "21 Nov", "2026-11"]
     (row,) = crew.crew(Seen([view("a", TaskState.FAILED, started=at - 7200, ended=at)])).rows()
     assert row.age(at + 60) == "14:05"
     layout = status.Layout(200, color=False)
     assert "14:05  title of a" in status.line(row.view, at + 60, layout)
-    assert "2h00m  title of a" in status.line(row.view, at + 60, replace(layout, took=True)), "while a run is followed"
+    assert "2h  title of a" in status.line(row.view, at + 60, replace(layout, took=True)), "while a run is followed"
 
 
 def test_all_workers_of_a_map_are_one_row_and_so_are_the_gates_of_a_train() -> None:
@@ -144,9 +145,9 @@ def facts(*pools: dict[str, Any], **more: Any) -> dict[str, str]:
 
 def test_the_figures_above_say_the_limit_the_breaker_and_the_cost() -> None:
     assert facts(pool()) == {
-        "tok/min": "61k, input 50% of 80k, 8.0k reserved, 2.0k outside", "breaker": "closed", "queue": "12s, 3 wait", "cost": "$1.50/5m00s",
+        "tok/min": "61k, input 50% of 80k, 8.0k reserved, 2.0k outside", "breaker": "closed", "queue": "12s, 3 wait", "cost": "$1.50/5m",
     }  # fmt: skip
-    assert facts(pool(exhausted_in_s=5.0))["breaker"] == "! closed, empty in 5.0s"
+    assert facts(pool(exhausted_in_s=5.0))["breaker"] == "! closed, empty in 5s"
     open_one = pool(breaker="open", breaker_why="rate limited\x1b[2J", opens_in_s=90.0)
     assert facts(pool(), open_one)["breaker"] == "! OPEN rate limited\\x1b[2J, again in 1m30s"
     assert facts(pool(), tonight_usd=35.0, caps={"cost_per_night": 40.0})["cost"] == "! $35.00 of $40.00"

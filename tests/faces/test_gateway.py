@@ -255,7 +255,7 @@ def test_the_account_speaks_while_no_gateway_runs(home: Home) -> None:
     assert (one["name"], one["used_tpm"], one["place"], one["figures"]["requests"]) == (AGENT, None, None, 2)
     assert json.loads(json.dumps(what)) == what
     text = gateway.text(what, NOW + 7200, width=80, color=False)
-    assert text.startswith("gateway  no gateway is running\n         its last request was 2h00m ago; up to then:\nlast 5m  2 requests")
+    assert text.startswith("gateway  no gateway is running\n         its last request was 2h ago; up to then:\nlast 5m  2 requests")
     assert AGENT.partition("/")[2] in text and "closed" not in text
     assert gateway.line(what) == "gateway  no gateway is running"
 

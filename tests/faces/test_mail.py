@@ -15,8 +15,8 @@ def test_requests_of_one_sender_are_one_line() -> None:
     other = mail(11, "r/other", "which port?", 50.0)
     assert all_asked([*flood, other], 400.0) == [
         "? mail      000011  from r/other  which port?; nightcrew mail reply 000011 TEXT",
-        "? mail      10 requests of r/flood, the oldest 5m00s: question 0\\x1b; nightcrew mail ls",
+        "? mail      10 requests of r/flood, the oldest 5m: question 0\\x1b; nightcrew mail ls",
     ]
     both = [flood[0], mail(12, "r/flood", "take over", 200.0, MailType.HANDOFF)]
-    assert all_asked(both, 400.0)[0].startswith("? mail      2 requests and handoffs of r/flood, the oldest 5m00s: ")
+    assert all_asked(both, 400.0)[0].startswith("? mail      2 requests and handoffs of r/flood, the oldest 5m: ")
     assert all_asked([], 0.0) == []

@@ -23,7 +23,7 @@ def account(measured: Measured) -> dict[str, Any]:
 def test_a_living_one(tmp_path: Path) -> None:
     living = view(account={"memory": 412 * MIB, "peak_memory": 700 * MIB, "cpu_s": 80.0}, memory_expected=384 * MIB, tier=0)
     assert status.detail(living, tmp_path) == "", "that is for its own page"
-    assert list(figures.facts(living)) == [("memory", "now 412.0 MiB, at most 700.0 MiB, expected 384.0 MiB"), ("processor", "1m20s")]
+    assert list(figures.facts(living)) == [("memory", "now 412 MiB, at most 700 MiB, expected 384 MiB"), ("processor", "1m20s")]
     warned = view(account={"memory": 412 * MIB, "warning": "it holds 412.0 MiB, 82% of memory_max"})
     assert status.detail(warned, tmp_path) == "it holds 412.0 MiB, 82% of memory_max"
     log = tmp_path / f"runs/{living.id}/{living.epoch}/gate.log"
@@ -36,9 +36,9 @@ def test_a_living_one(tmp_path: Path) -> None:
 def test_one_that_has_ended() -> None:
     ended = view(state=TaskState.DONE, account=account(SEEN))
     assert list(figures.facts(ended)) == [
-        ("memory", "at most 700.0 MiB"),
+        ("memory", "at most 700 MiB"),
         ("processor", "1m30s, 1m20s of it by tools"),
-        ("time", "3m20s: 2m00s at models, 40s waiting for tokens, 40s its own work; before that 1m05s in the queue"),
+        ("time", "3m20s: 2m at models, 40s waiting for tokens, 40s its own work; before that 1m05s in the queue"),
     ]
 
 

@@ -63,7 +63,7 @@ def test_each_waits_for_what_decides_first(tmp_path: Path) -> None:
     assert told(tmp_path, Conditions(ADMIT, held, SLOTS)) == {
         **dict.fromkeys("abc", ("slots", SLOTS.words)),
         "after": ("after", "waits for a, b, c and 1 more"),
-        "any": ("after", "waits for one of a, b"),
+        "any": ("after", "waits for one of a or b"),
         "both": ("after", "waits for c"),
         "batch": ("models", MODELS.words),
         "resting": ("backoff", "runs again in 30s"),
@@ -72,7 +72,7 @@ def test_each_waits_for_what_decides_first(tmp_path: Path) -> None:
         "room": ("slots", "made room for r/x, waits for a slot"),
         "asks": ("paused", "it was set aside: nightcrew attach asks"),
         "denied": ("paused", "it was set aside: nightcrew resume denied"),
-        "spent": ("limit", "its limit opens in 2h00m"),
+        "spent": ("limit", "its limit opens in 2h"),
     }
     closed = Verdict(Decision.DEFER, "disk", "nothing new starts: less free disk than disk_free_min")
     assert told(tmp_path, Conditions(closed, held, SLOTS))["batch"] == ("disk", closed.words)
@@ -83,7 +83,7 @@ def test_without_an_answer_nothing_is_taken_for_healthy(tmp_path: Path) -> None:
     assert told(tmp_path, None)["a"] == ("unknown", "the supervisor does not answer")
     found = told(tmp_path, None, runs=False)
     assert found["a"] == found["resting"] == ("no_supervisor", "waits for a supervisor: nightcrew up -d")
-    assert found["any"] == ("after", "waits for one of a, b")
+    assert found["any"] == ("after", "waits for one of a or b")
 
 
 def test_status_shows_it_in_words_and_as_json(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_an_agent_that_waits_at_the_supervisor_says_for_what(tmp_path: Path) -> 
         assert shown() == {}
         said = [
             (wait(WaitKind.LEASE, "src/**", other), ("lease", "waits for the lease src/** of b")),
-            (wait(WaitKind.TASK, "b, c", other, "r/c", any_of=True), ("task", "waits for one of b, c")),
+            (wait(WaitKind.TASK, "b, c", other, "r/c", any_of=True), ("task", "waits for one of b or c")),
             (wait(WaitKind.HUMAN, "a reply", "person"), ("person", "waits for a person: a reply")),
             (wait(WaitKind.MEMORY, "semantic/plan.md"), ("note", "waits for the note semantic/plan.md")),
         ]

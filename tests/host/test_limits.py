@@ -43,7 +43,7 @@ def test_processor_time_ends_who_used_it_up_and_the_reason_says_so(lab: Lab) -> 
     record = ended(lab, asked, "while True: pass")
     assert record.signal == signal.SIGXCPU
     said = passed(asked, Used(cpu_s=record.cpu_s), record.signal, record.code)
-    assert said == "cpu_max: it used 1 s of processor time, it may have 1 s"
+    assert said == "cpu_max: it used 1s of processor time, it may have 1s"
 
 
 def test_who_goes_on_after_its_time_is_killed(lab: Lab) -> None:

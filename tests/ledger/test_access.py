@@ -73,7 +73,7 @@ def test_a_quota_is_counted_with_the_run(ledger: Ledger, wall: Wall) -> None:
     ledger.access.create(token(quota=2))
     hand_over(ledger, "one", "0731-aaaa", tasks=2)
     assert hand_over(ledger, "one", "0731-bbbb", tasks=2) == ("0731-aaaa", False)
-    with pytest.raises(BudgetSpent, match="room in 43200 s"):
+    with pytest.raises(BudgetSpent, match="room in 12h"):
         hand_over(ledger, "two", "0731-bbbb")
     wall.now += 43_200
     assert hand_over(ledger, "two", "0731-bbbb")[1]

@@ -134,7 +134,7 @@ def test_a_helper_that_stands_still_is_ended_after_seconds(confined: World, env:
 
     with monkeypatch.context() as once:
         once.setattr(collect_work, "_write", stopped)
-        with pytest.raises(ToolFailed, match="did nothing for 4 s"):
+        with pytest.raises(ToolFailed, match="did nothing for 4s"):
             collect_work.secure(env, "leftover work")
     assert collect_work.secure(env, "leftover work").files == 1
 
@@ -155,7 +155,7 @@ def test_a_helper_that_stands_still_before_its_pack_ends_is_ended_after_seconds(
 
     with monkeypatch.context() as once:
         once.setattr(collect_work, "_take", stopped)
-        with pytest.raises(ToolFailed, match="did nothing for 4 s"):
+        with pytest.raises(ToolFailed, match="did nothing for 4s"):
             collect_work.secure(env, "leftover work")
     assert collect_work.secure(env, "leftover work").files == 2
 

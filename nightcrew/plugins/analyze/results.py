@@ -12,7 +12,7 @@ from typing import Any
 from nightcrew.plugins.analyze import scores
 from nightcrew.plugins.analyze.findings import REPOSITORY, Facts, Finding, Perspective, Severity, Shard, hottest, order, summed
 from nightcrew.plugins.analyze.scores import Score, merge
-from supervisor.kernel.format import many
+from supervisor.kernel.format import duration, listed, many
 from supervisor.kernel.spec import TaskSpec
 from supervisor.kernel.states import FINAL
 
@@ -150,10 +150,9 @@ def plainly(found: Figures | None) -> str:
     if found is None:
         return "No analyst ended well, so there is nothing to say about running them at once."
     if found.spoilt:
-        some = ", ".join(found.spoilt[:3]) + (f" and {len(found.spoilt) - 3} more" if len(found.spoilt) > 3 else "")
-        return f"{some} failed or ran more than once, so the times say nothing about running at once."
+        return f"{listed(found.spoilt, 3)} failed or ran more than once, so the times say nothing about running at once."
     apart = found.began_apart_s or 0.0
-    return _worth(found) + (f" The analysts were to begin together, but began {apart:.1f} s apart." if apart > APART_S else "")
+    return _worth(found) + (f" The analysts were to begin together, but began {duration(apart)} apart." if apart > APART_S else "")
 
 
 def _worth(found: Figures) -> str:
@@ -161,11 +160,11 @@ def _worth(found: Figures) -> str:
     at_once, alone = found.parallel, found.sequential
     if alone is None or found.speedup is None:
         measure = "; --baseline measures what one after another would have taken" if found.agents > 1 else ""
-        return f"{who} took {at_once.elapsed_s:.1f} s{' at once' if found.agents > 1 else ''} on {cores}{measure}."
-    took = f"one after another {who} took {alone.elapsed_s:.1f} s, at once {at_once.elapsed_s:.1f} s"
+        return f"{who} took {duration(at_once.elapsed_s)}{' at once' if found.agents > 1 else ''} on {cores}{measure}."
+    took = f"one after another {who} took {duration(alone.elapsed_s)}, at once {duration(at_once.elapsed_s)}"
     if found.speedup_work is None or found.efficiency_usable is None:
         return f"{took[0].upper()}{took[1:]}; the work was too short to compare."
-    work = f"of that work {alone.work_s:.1f} and {at_once.work_s:.1f} s"
+    work = f"of that work {duration(alone.work_s)} and {duration(at_once.work_s)}"
     if found.speedup_work < HELPED:
         return f"Running at once did not help: {took}; {work}, on {cores}."
     won = "" if found.speedup >= HELPED else " Set-up took what was won."

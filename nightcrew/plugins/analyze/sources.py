@@ -19,6 +19,7 @@ from pathlib import Path
 from nightcrew.plugins.analyze.findings import Shard
 from supervisor.host.untrusted_fs import folder
 from supervisor.kernel.errors import ToolFailed, ToolMissing, last_line
+from supervisor.kernel.format import duration
 
 # Commands
 # --------
@@ -62,7 +63,7 @@ def run(command: Command, directory: Path) -> bytes:
             sys.exit(128 + _Stop.number)
         out, err = process.communicate(timeout=command.timeout_s)
     except subprocess.TimeoutExpired as late:
-        raise ToolFailed(f"{command.name} was stopped", why=f"no answer in {command.timeout_s:g} s") from late
+        raise ToolFailed(f"{command.name} was stopped", why=f"no answer in {duration(command.timeout_s)}") from late
     finally:
         _end(process)
     if process.returncode not in command.codes:

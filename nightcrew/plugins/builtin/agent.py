@@ -34,6 +34,7 @@ from nightcrew.plugins.builtin.tools import Place, Result, Tools
 from supervisor.gateway.admission.types import Usage
 from supervisor.host.clock import SystemClock
 from supervisor.kernel.errors import ConfigError, NightcrewError, UsageError
+from supervisor.kernel.format import duration
 
 # Agent
 # -----
@@ -210,7 +211,7 @@ class Agent:
         """It is sent again. What the provider had counted by then is paid for all the same."""
         self._spent += Spent(0, failure.usage.limited_input + failure.usage.output, self._model.cost(failure.usage) or 0.0)
         self._pay(failure.usage)
-        self._doors.pane.line(f"! {failure.message}; again in {wait_s:g} s")
+        self._doors.pane.line(f"! {failure.message}; again in {duration(wait_s)}")
         self._doors.records.retry(failure.message, wait_s)
 
     # Tools ------------------------------------------------------------------------------------------------------------------------

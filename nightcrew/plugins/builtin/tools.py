@@ -19,6 +19,7 @@ from typing import Any, BinaryIO
 from agents.agent_client import client
 from supervisor.host.files import atomic_write
 from supervisor.kernel.errors import HostError
+from supervisor.kernel.format import duration
 from supervisor.kernel.path_globs import WHERE, kind_of
 
 # Given
@@ -314,7 +315,7 @@ async def bash(given: Given, order: Order) -> str:
     ended = await run(["bash", "-c", given.text("command")], order, limit_s)
     text = ended.output.text()
     if ended.timed_out:
-        raise ToolError(f"{text}\n[ended at its time limit of {limit_s:g} s, with everything that it started]".lstrip("\n"))
+        raise ToolError(f"{text}\n[ended at its time limit of {duration(limit_s)}, with everything that it started]".lstrip("\n"))
     if ended.status:
         how = f"exit status {ended.status}" if ended.status > 0 else f"killed by signal {-ended.status}"
         raise ToolError(f"{text.rstrip()}\n[{how}]".lstrip("\n"))
@@ -494,7 +495,7 @@ def _quoted(path: str) -> str:
 async def _git(words: list[str], order: Order) -> tuple[str, int]:
     ended = await run(["git", *words], order, SEARCH_S, KEEP)
     if ended.timed_out:
-        raise ToolError(f"it took longer than {SEARCH_S:g} s: search less at once")
+        raise ToolError(f"it took longer than {duration(SEARCH_S)}: search less at once")
     return ended.output.text(), ended.status
 
 

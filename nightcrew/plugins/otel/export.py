@@ -22,6 +22,7 @@ from supervisor.gateway.account import reading
 from supervisor.host import secrets
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import NightcrewError, NotFound, one_line
+from supervisor.kernel.format import many
 from supervisor.kernel.names import trace_id
 from supervisor.store import journal, sqlite
 
@@ -240,7 +241,7 @@ class Exporter:
     def _refused(self, spans: int) -> None:
         if self._cursor is not None:
             self._cursor = replace(self._cursor, refused=self._cursor.refused + spans)
-        self._say(one_line(f"{self._terms.endpoint} refused {spans} span{'s' if spans > 1 else ''} for good: {self._post.why}"))
+        self._say(one_line(f"{self._terms.endpoint} refused {many(spans, 'span')} for good: {self._post.why}"))
 
     def _keep(self, cursor: Cursor) -> None:
         span_cursor.keep(self._home.telemetry, cursor)

@@ -21,6 +21,7 @@ from supervisor.features.access.rows import to_shape
 from supervisor.features.access.rules import Kind, Scope, Token, Words
 from supervisor.host.paths import Home, home
 from supervisor.kernel.errors import NotFound, UsageError, one_line
+from supervisor.kernel.format import date_time
 from supervisor.store import sqlite
 from worktrees.repository import Repository
 
@@ -182,7 +183,7 @@ def _line(token: Token, now: float) -> str:
     state = "revoked" if token.revoked is not None else "over" if not token.holds(now) else ", ".join(sorted(token.scopes))
     limits = f"{token.rate:g}/s" + (f", {access_rules.spent(token, now):.0f} of {token.quota} tasks a day" if token.quota else "")
     where = "every repository" if not token.projects else f"{len(token.projects)} repositor{'y' if len(token.projects) == 1 else 'ies'}"
-    used = "never used" if token.used is None else f"used {time.strftime('%Y-%m-%d %H:%M', time.localtime(token.used))}"
+    used = "never used" if token.used is None else f"used {date_time(token.used)}"
     return f"{token.id}  {token.kind:6}  {token.name}  {token.user}  {state}  {where}  {limits}  {used}"
 
 

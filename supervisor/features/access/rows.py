@@ -11,6 +11,7 @@ from typing import Any
 
 from supervisor.features.access.rules import TOKENS_MAX, Kind, Scope, Token, spent, wait_s
 from supervisor.kernel.errors import BudgetSpent, KeyTaken, NotFound, Refused, TokenRefused
+from supervisor.kernel.format import duration
 from supervisor.kernel.spec import Submission
 from supervisor.store.sqlite import WriteAccess
 
@@ -67,7 +68,9 @@ def handed_over(desk: WriteAccess, submission: Submission, run: str) -> None:
     if token is None or not token.holds(now):
         raise TokenRefused("the token does not hold", on=submission.token, why="it was revoked, or its time is over")
     if wait := wait_s(token, tasks, now):
-        why = f"{token.quota} tasks in 24 hours; there is room in {wait:.0f} s" if wait < float("inf") else f"it has {token.quota} tasks"
+        why = (
+            f"{token.quota} tasks in 24 hours; there is room in {duration(wait)}" if wait < float("inf") else f"it has {token.quota} tasks"
+        )
         raise BudgetSpent("the quota of the token is spent", on=token.name, why=why, kept="what was handed over")
     used_up = spent(token, now) + tasks if token.quota else 0.0
     desk.db.execute("UPDATE access_token SET spent = ?, spent_at = ?, used = ? WHERE id = ?", (used_up, now, now, token.id))

@@ -27,6 +27,7 @@ from supervisor.features.api.protocols import Doors
 from supervisor.features.api.server import ACTS, TYPE, Api, Desk, Failed, Made, Pulse, Reader, answer, of_error, plain
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import NightcrewError
+from supervisor.kernel.format import duration
 from supervisor.views.web.events import Feature, Handler, Route
 from supervisor.views.web.sessions import Access, Who
 
@@ -295,7 +296,7 @@ async def _answered(api: Api, operation: Operation, request: web.Request) -> web
         async with asyncio.timeout(BODY_S):
             await request.read()
     except TimeoutError:
-        raise Failed(400, f"the body was not there within {BODY_S:.0f} s") from None
+        raise Failed(400, f"the body was not there within {duration(BODY_S)}") from None
     made: Any = await operation.handle(api, request, token)
     if isinstance(made, web.StreamResponse):
         return made

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from supervisor.kernel.errors import one_line
+from supervisor.kernel.format import duration, money
 from supervisor.kernel.states import TaskState
 
 # Candidate ranking
@@ -100,7 +101,7 @@ def _said(value: float | None, words: Callable[[float], str]) -> str:
 
 
 def _shown(value: float | None, digits: int) -> float | None:
-    """As it is printed: two that look the same are the same."""
+    """About as it is printed: two that look the same are the same."""
     return None if value is None else round(value, digits)
 
 
@@ -111,8 +112,8 @@ CRITERIA: tuple[Criterion, ...] = (
     Criterion("what the gate goes by", lambda one: _less(None if one.weakened is None else bool(one.weakened)), _weakened),
     Criterion("judge", lambda one: _less(one.judged), lambda one: _said(one.judged, lambda place: f"place {place + 1:.0f}")),
     Criterion("lines changed", lambda one: _less(one.lines), lambda one: _said(one.lines, "{:.0f}".format)),
-    Criterion("cost", lambda one: _less(_shown(one.cost_usd, 2)), lambda one: _said(one.cost_usd, "${:.2f}".format)),
-    Criterion("time", lambda one: _less(_shown(one.seconds, 1)), lambda one: _said(one.seconds, "{:.1f} s".format)),
+    Criterion("cost", lambda one: _less(_shown(one.cost_usd, 2)), lambda one: _said(_shown(one.cost_usd, 2), money)),
+    Criterion("time", lambda one: _less(_shown(one.seconds, 1)), lambda one: _said(one.seconds, duration)),
 )
 """In this order. `docs/best-of.md` lists them."""
 

@@ -13,6 +13,7 @@ from supervisor.features.best_of import rows as best_of_rows
 from supervisor.features.best_of import rules as best_of_rules
 from supervisor.features.best_of.comparing import Comparison
 from supervisor.kernel.errors import one_line
+from supervisor.kernel.format import duration, money
 from supervisor.kernel.states import TaskState
 
 HEADS = ("", "candidate", "state", "gate", "judge", "lines", "cost", "time")
@@ -55,8 +56,8 @@ def _row(place: Mapping[str, Any], *, chosen: bool) -> tuple[str, ...]:
 def _numbers(place: Mapping[str, Any]) -> Iterator[str | None]:
     yield None if place["judged"] is None else str(place["judged"] + 1)
     yield None if place["lines"] is None else str(place["lines"])
-    yield None if place["cost_usd"] is None else f"${place['cost_usd']:.2f}"
-    yield None if place["seconds"] is None else f"{place['seconds']:.1f} s"
+    yield None if place["cost_usd"] is None else money(place["cost_usd"])
+    yield None if place["seconds"] is None else duration(place["seconds"])
 
 
 def short(task: str) -> str:

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from supervisor.kernel.errors import one_line
-from supervisor.kernel.format import rfc3339
-from supervisor.views.status import age
+from supervisor.kernel.format import age, rfc3339, size
 
 Shape = Mapping[str, Any]
 UNKNOWN = "-"
@@ -87,9 +86,3 @@ def _pressure(found: Shape) -> str:
         *([f"{found['processes']:.0%} of the allowed processes"] if found["processes"] is not None else []),
     ]
     return one_line(", ".join(parts) + (f"; {found['trouble']}" if found["trouble"] else ""))
-
-
-def size(number: float) -> str:
-    """Bytes as `384 MiB` or `3.1 GiB`."""
-    mib = number / 2**20
-    return f"{mib / 1024:.1f} GiB" if abs(mib) >= 1024 else f"{mib:.0f} MiB"

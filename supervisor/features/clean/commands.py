@@ -12,10 +12,10 @@ import click
 
 from supervisor.client import common
 from supervisor.client.names import ended_name
-from supervisor.features.capacity.view import size
 from supervisor.features.retention.rules import DAY_S, Limit
 from supervisor.host.paths import Home, home
 from supervisor.kernel.errors import Refused, UsageError, one_line
+from supervisor.kernel.format import size
 from supervisor.store import queries
 
 Answer = dict[str, list[dict[str, Any]]]
@@ -101,9 +101,9 @@ def _parts(where: Home, attempts: Sequence[tuple[str, int]], how: Mapping[str, b
     one has not begun with the rest."""
     from supervisor.client import protocol
 
-    at, size, told = 0, _FIRST, time.monotonic()
+    at, many, told = 0, _FIRST, time.monotonic()
     while at < len(attempts):
-        part = attempts[at : at + size]
+        part = attempts[at : at + many]
         began = time.monotonic()
         yield protocol.call(where.daemon_socket, "clean", {"attempts": part, **how}, timeout_s=_PART_S)
         at += len(part)
@@ -111,7 +111,7 @@ def _parts(where: Home, attempts: Sequence[tuple[str, int]], how: Mapping[str, b
         if at < len(attempts) and now - told > _TELL_S:
             common.say(f"{at} of {len(attempts)} worktrees {done}")
             told = now
-        size = max(_FIRST, min(_MOST, int(size / max(now - began, 0.001)), 2 * size))
+        many = max(_FIRST, min(_MOST, int(many / max(now - began, 0.001)), 2 * many))
 
 
 def _print(part: Answer, yes: bool) -> None:

@@ -10,6 +10,7 @@ from supervisor.features.conflicts import rows as conflicts_rows
 from supervisor.features.conflicts.rules import NAMED, Conflict, Matrix
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import one_line
+from supervisor.kernel.format import listed, many
 from supervisor.kernel.states import TaskState
 from supervisor.store.queries import TaskView
 
@@ -50,16 +51,14 @@ def sentence(found: Mapping[str, Any]) -> str:
     """Of `of_tasks`, all but the lists."""
     count, unknown, missing = len(found["conflicts"]), len(found["unknown"]), found["not_compared"]
     said = f"Each result was merged on trial into {found['base']['branch']} and with the others, without touching anything: "
-    said += f"{count} conflict{'s' if count != 1 else ''}" if count else "no conflict"
+    said += many(count, "conflict") if count else "no conflict"
     said += f"; {unknown} could not be compared" if unknown else ""
     return f"{said}{f'; {missing} not compared yet' if missing else ''}."
 
 
 def files_of(row: Mapping[str, Any]) -> str:
     """Of a row of `of_tasks`, for people; the names are a stranger's."""
-    names = [one_line(name) for name in row["files"][:NAMED]]
-    more = len(row["files"]) - len(names) + row["more"]
-    return ", ".join(names) + (f" and {more} more" if more else "")
+    return listed([one_line(name) for name in row["files"]], NAMED, row["more"])
 
 
 def of_task(found: Mapping[str, Any] | None, task: str) -> list[str]:
@@ -95,8 +94,8 @@ def summary(matrix: Matrix) -> str:
     found = matrix.conflicts()
     known, unknown = [one for one in found if not one.verdict.why], [one for one in found if one.verdict.why]
     count = len(matrix.sides)
-    said = f"{count} result{'s' if count != 1 else ''} and {one_line(matrix.on)}: "
-    said += f"{len(known)} conflict{'s' if len(known) != 1 else ''}" if known else "no conflict"
+    said = f"{many(count, 'result')} and {one_line(matrix.on)}: "
+    said += many(len(known), "conflict") if known else "no conflict"
     rest = {
         f"{len(unknown)} could not be compared": unknown,
         f"{matrix.missing()} not compared yet": matrix.missing(),

@@ -20,6 +20,7 @@ from supervisor.features.landing.rules import EntryState, Train, TrainState, is_
 from supervisor.features.landing.terms import Method
 from supervisor.host.paths import Home, home
 from supervisor.kernel.errors import NeedsHuman, NotFound, UsageError, one_line
+from supervisor.kernel.format import many
 from supervisor.store.queries import TaskView
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def _say_first(done: Planned) -> None:
         common.say(note)
     gates = " and ".join(train.commands) or "no gate"
     count = len(train.entries)
-    common.say(f"{count} result{'s' if count != 1 else ''} into {train.branch}, by {done.orders.terms.method}; {gates} ({done.gates_from})")
+    common.say(f"{many(count, 'result')} into {train.branch}, by {done.orders.terms.method}; {gates} ({done.gates_from})")
 
 
 def _tried(done: Planned, place: Workplace, *, as_json: bool) -> int:
@@ -344,7 +345,7 @@ def conclude(row: TrainRow) -> None:
     landed, out = _count(train, EntryState.LANDED), _count(train, EntryState.EJECTED)
     match train.state:
         case TrainState.LANDED:
-            common.say(f"{train.branch} is at {train.tip[:12]} with {landed} result{'s' if landed != 1 else ''}; {out} left out")
+            common.say(f"{train.branch} is at {train.tip[:12]} with {many(landed, 'result')}; {out} left out")
             _next(train)
         case TrainState.EMPTY:
             common.say(

@@ -30,6 +30,7 @@ from supervisor.features.landing.rules import (
 )
 from supervisor.host.untrusted_fs import open_plain
 from supervisor.kernel.errors import one_line
+from supervisor.kernel.format import many
 from supervisor.kernel.records import TAKEN
 from supervisor.store.queries import TaskView
 from supervisor.views import places
@@ -112,7 +113,7 @@ def summary(train: Train) -> str:
     count = {state: sum(entry.state is state for entry in train.entries) for state in EntryState}
     running = sum(gate.state in ASKED for gate in train.gates)
     words = [f"{number} {state}" for state, number in count.items() if number]
-    words += [f"{running} gate{'s' if running != 1 else ''} under way"] if running and train.state is TrainState.RUNNING else []
+    words += [f"{many(running, 'gate')} under way"] if running and train.state is TrainState.RUNNING else []
     why = f": {one_line(train.reason)}" if train.reason else ""
     return f"{train.id} into {one_line(train.branch)} is {train.state}{why}; {', '.join(words) or 'no results'}"
 

@@ -28,7 +28,7 @@ from supervisor.features.map.open_map import Item
 from supervisor.features.map.prompts import MAX_TOKENS, NAMES, PromptTerms, check_fields, fields
 from supervisor.host.paths import home
 from supervisor.kernel.errors import ConfigError, NotFound, Refused, ToolFailed, UsageError, one_line
-from supervisor.kernel.format import many
+from supervisor.kernel.format import age, duration, many
 from supervisor.kernel.states import TaskClass
 from supervisor.views import status
 from worktrees.repository import File, Repository, files, resolve
@@ -546,7 +546,7 @@ def drawn(found: dict[str, Any], rate: float) -> Group:
     """The picture of one look."""
     ended = worked_through(found)
     left = found["total"] - ended
-    eta = f", {status.age(left / rate)} left" if rate and left else ""
+    eta = f", {age(left / rate)} left" if rate and left else ""
     pace = f"{rate:.1f} items a second{eta}" if rate else "no item has ended lately"
     workers = sorted(found["workers"], key=lambda one: -max(SILENT_S, one["silent_s"]))  # the others keep their places
     lines = [Text(_worker(one), style="yellow" if one["silent_s"] > SILENT_S else "dim") for one in workers[:WORKERS]]
@@ -563,7 +563,7 @@ def _bar(ended: int, total: int) -> Text:
 
 
 def _worker(one: dict[str, Any]) -> str:
-    silent = f", silent for {one['silent_s']:.0f} s" if one["silent_s"] > SILENT_S else ""
+    silent = f", silent for {duration(one['silent_s'])}" if one["silent_s"] > SILENT_S else ""
     return f"  {one['task']}  item {min(one['at'] + 1, one['items'])} of {one['items']} of its shard{silent}"
 
 

@@ -29,7 +29,7 @@ from supervisor.gateway.admission.events import model_class
 from supervisor.gateway.admission.types import Api, GatewaySettings, Limits, Usage
 from supervisor.host import untrusted_fs
 from supervisor.kernel.errors import DiskFull, NightcrewError, NotRunning, Refused, TimedOut
-from supervisor.kernel.format import many
+from supervisor.kernel.format import duration, many, money
 from supervisor.kernel.states import TaskState
 from supervisor.server import requests
 
@@ -198,7 +198,7 @@ def dry_run(home: Home, prepared: Prepared, *, as_json: bool) -> int:
     click.echo(f"map {prepared.name}: {many(len(prepared.items), 'item')}, {done} done, {todo} to do by {many(workers, 'worker')}")
     click.echo(f"shards of about {many(per_shard, 'item')}" if per_shard else "shards: measured while it runs (nothing is known yet)")
     click.echo(
-        f"predicted: {predicted:.0f} s, by how long items took before"
+        f"predicted: {duration(predicted)}, by how long items took before"
         if predicted is not None
         else "predicted: unknown, nothing was measured yet"
     )
@@ -300,7 +300,7 @@ def make(home: Home, place: Workplace, plan: Plan) -> dict[str, Any]:
         hint = f"nightcrew logs {view.id}, then nightcrew retry {view.id}; or without --plan"
         raise Refused("the work was not split", on=view.id, why=f"it is {view.state}: {view.end_cause or view.reason}", hint=hint)
     found = _read(untrusted_fs.read_plain(home.attempt(view.id, view.epoch) / "out" / ANSWER, ANSWER_MAX), len(items))
-    common.say(f"{many(len(found.groups), 'group')}")
+    common.say(many(len(found.groups), "group"))
     for repair in found.repairs:
         common.say(f"the plan was mended: {repair}")
     return {"groups": [{"items": list(group.items), "about": group.about} for group in found.groups], "planned_for": digest(items)}
@@ -429,6 +429,6 @@ def agent_lines(found: dict[str, Any], kind: str) -> Iterator[str]:
         yield "predicted: unknown, no attempt of this kind was measured yet"
         return
     tokens = f"{found['tokens']:,} tokens" if found["tokens"] is not None else "tokens unknown"
-    cost = f"${found['cost_usd']:,.2f}" if found["cost_usd"] is not None else "cost unknown"
-    yield f"predicted: {tokens}, {cost}, {found['task_s']:.0f} s a task, by the mean of {found['by_attempts']} attempts"
+    cost = money(found["cost_usd"]) if found["cost_usd"] is not None else "cost unknown"
+    yield f"predicted: {tokens}, {cost}, {duration(found['task_s'])} a task, by the mean of {found['by_attempts']} attempts"
     yield "           (how far single ones are from it is not known)"

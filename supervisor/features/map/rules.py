@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from supervisor.kernel.format import listed
+
 # Mapping
 # -------
 # Who works on which items of a map, and what becomes of an item. Pure: time is given, and all of it is seconds of one monotonic
@@ -410,5 +412,4 @@ def _repairs(twice: Sequence[int], unknown: Sequence[str], missing: Sequence[int
         ("named nowhere", missing, "each got a group of its own"),
     ):
         if found:
-            more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-            yield f"{what}: {', '.join(map(str, found[:_SHOWN]))}{more} ({done})"
+            yield f"{what}: {listed([str(one) for one in found], _SHOWN)} ({done})"

@@ -31,6 +31,7 @@ from supervisor.kernel.admission import Verdict
 from supervisor.kernel.capacity import AGENT, COMMAND, Means, Need
 from supervisor.kernel.errors import NightcrewError, one_line
 from supervisor.kernel.forecast import Expected, Forecast, Misfit, Span
+from supervisor.kernel.format import duration, listed, money
 from supervisor.kernel.kind import Kind
 from supervisor.kernel.night import NightTerms
 from supervisor.kernel.spec import RunSpec, Submission, TaskSpec
@@ -150,17 +151,17 @@ def cost(found: Predicted, terms: NightTerms) -> Finding:
     """The predicted cost against the cap."""
     span = found.forecast.cost
     seen = (
-        f"${span.likely:.2f} (${span.low:.2f} to {_dollar(span.high)})"
+        f"{money(span.likely)} ({money(span.low)} to {'not known' if span.high is None else money(span.high)})"
         if span.likely is not None
         else "not known"
         if span.high is None
-        else f"not known; at most {_dollar(span.high)}"
+        else f"not known; at most {money(span.high)}"
     )
     if not terms.cost_max:
         return ok(f"{seen}; no cap") if span.likely is not None else unknown(f"{seen}; no cap", _why_unknown(found))
     return _judged(
         found.dear,
-        f"{seen} of ${terms.cost_max:.2f}",
+        f"{seen} of {money(terms.cost_max)}",
         "pass the cap, which holds all the same: they will not start",
         "a higher --cost-max, or fewer tasks",
         found,
@@ -185,7 +186,7 @@ def _why_unknown(found: Predicted) -> str:
 
 
 def _some(names: Sequence[str]) -> str:
-    return f"{', '.join(names[:SHOWN])}{f' and {len(names) - SHOWN} more' if len(names) > SHOWN else ''}"
+    return listed(names, SHOWN)
 
 
 def _binding(found: Predicted) -> str:
@@ -197,22 +198,14 @@ def _binding(found: Predicted) -> str:
         case "cap":
             return "the number of slots binds"
         case name:
-            return f"{name} bind{'' if name in ('cores', 'tokens') else 's'}"
+            return f"{name} {'bind' if name in ('cores', 'tokens') else 'binds'}"
 
 
 def _times(span: Span) -> str:
     if span.likely is None:
-        least = f"at least {_hours(span.low)}" if span.low else "not known"
-        return f"{least}{f', at most {_hours(span.high)}' if span.high is not None else ''}"
-    return f"{_hours(span.likely)} ({_hours(span.low)} to {_hours(span.high) if span.high is not None else 'not known'})"
-
-
-def _hours(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
-def _dollar(amount: float | None) -> str:
-    return "not known" if amount is None else f"${amount:.2f}"
+        least = f"at least {duration(span.low)}" if span.low else "not known"
+        return f"{least}{f', at most {duration(span.high)}' if span.high is not None else ''}"
+    return f"{duration(span.likely)} ({duration(span.low)} to {duration(span.high) if span.high is not None else 'not known'})"
 
 
 # Preflight models
@@ -608,7 +601,7 @@ def _credentials(evening: Evening) -> dict[str, Check]:
 
 
 def _call(one: Tried, _context: CheckContext) -> Finding:
-    cost = f"cost ${one.dollars:.4f}" if one.dollars else "cost nothing"
+    cost = f"cost {money(one.dollars)}" if one.dollars else "cost nothing"
     match one.state:
         case TaskState.DONE if '"listed": false' in one.said:
             seen = f"the credential was taken; {one.words.split()[-2]} is not among the models that it lists"
@@ -661,7 +654,7 @@ def _base(evening: Evening, _context: CheckContext) -> Finding:
 
 
 def _named(paths: Sequence[str]) -> str:
-    return f"{', '.join(paths[:3])}{f' and {len(paths) - 3} more' if len(paths) > 3 else ''}"
+    return listed(paths, 3)
 
 
 _JUDGED = range(1, 126)
@@ -674,7 +667,7 @@ def _gates(evening: Evening) -> dict[str, Check]:
 
 
 def _gate(one: Tried, _context: CheckContext) -> Finding:
-    took = f" in {one.seconds:.0f} s" if one.seconds is not None else ""
+    took = f" in {duration(one.seconds)}" if one.seconds is not None else ""
     match one.state:
         case TaskState.DONE:
             return ok(f"{one.words}: passes on the base{took}")

@@ -30,6 +30,7 @@ from supervisor.features.snapshots import commands as snapshots_commands
 from supervisor.host import files, untrusted_fs
 from supervisor.host.paths import Home, home
 from supervisor.kernel.errors import NightcrewError, NotFound, Refused, UsageError, one_line
+from supervisor.kernel.format import many
 from supervisor.kernel.retry import GATE
 from supervisor.store import queries
 from worktrees.git import Git
@@ -349,7 +350,7 @@ def _show(consent: Any, tasks: int, why_no_systemd: str) -> None:
     from supervisor.features.service import autostart
 
     terms = ", ".join(f"{key.replace('_', ' ')} {text}" for key, text in consent.terms.items()) or "the terms of [night] in config.toml"
-    common.say(one_line(f"{consent.plan} ({tasks} task{'s' if tasks != 1 else ''}) in {consent.repo}, {consent.table.words}: {terms}"))
+    common.say(one_line(f"{consent.plan} ({many(tasks, 'task')}) in {consent.repo}, {consent.table.words}: {terms}"))
     common.say(f"agents work unattended then, with what you give them now; consent {consent.digest[:16]} to {len(consent.files)} files")
     common.say("this is written:")
     for line in consent.entry(home()).shown():

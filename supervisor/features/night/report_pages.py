@@ -14,11 +14,11 @@ from jinja2 import Environment
 from supervisor.features.best_of import view as best_of_view
 from supervisor.features.night import report_rows, report_words
 from supervisor.host.files import atomic_write, private_dir
-from supervisor.kernel.format import many
+from supervisor.kernel.format import duration, many, percent, stamped
 from supervisor.views import waits as waited
 from supervisor.views.report import pages
 from supervisor.views.report.pages import table, tries, waits
-from supervisor.views.report.words import code, number, seconds, text
+from supervisor.views.report.words import code, number, text
 
 # Markdown
 # --------
@@ -124,7 +124,7 @@ def _model(one: Mapping[str, Any]) -> list[str]:
         text(report_words.price(one)),
         f"{one['requests']:,}",
         *kinds,
-        report_words.share(one["cache_hits"]),
+        percent(one["cache_hits"]),
     ]
 
 
@@ -136,7 +136,7 @@ def _time(facts: Mapping[str, Any]) -> Iterator[str]:
     times = facts["figures"]["times"]
     if not facts["lanes"]["rows"]:
         return
-    rows = [[name, report_words.lasted(value), report_words.share(part)] for _, name, value, part in report_words.time_rows(times)]
+    rows = [[name, duration(value), percent(part)] for _, name, value, part in report_words.time_rows(times)]
     yield "## Where the time went\n\n" + (
         table(["All agents together", "Time:", "Part:"], rows) if times["measured"] else "Nobody measured it."
     )
@@ -157,7 +157,7 @@ def _again(facts: Mapping[str, Any], several: bool) -> Iterator[str]:
 
 
 def _event(one: Mapping[str, Any], several: bool) -> str:
-    lasted = f" ({seconds(one['seconds'])})" if one["seconds"] else ""
+    lasted = f" ({duration(one['seconds'])})" if one["seconds"] else ""
     return f"{report_words.event_time(one, several)}{lasted}: {text(one['words'])}"
 
 
@@ -168,7 +168,7 @@ def _group(one: Mapping[str, Any]) -> str:
 def _against(facts: Mapping[str, Any]) -> str:
     other = facts["against"]
     rows = [[name, text(this), text(that)] for name, this, that in report_words.compared(facts)]
-    said = f"With {text(other['title'] or other['run'])}, {text(report_words.day(other['began']))}. {text(other['verdict'])}"
+    said = f"With {text(other['title'] or other['run'])}, {text(stamped(other['began']))}. {text(other['verdict'])}"
     return f"## Compared\n\n{said}\n\n" + table(["", "This one:", f"{other['run']}:"], rows)
 
 
@@ -176,7 +176,7 @@ def _provenance(facts: Mapping[str, Any]) -> str:
     run, repository = facts["run"], facts["repository"]
     return (
         f"---\n\nRun {code(run['id'])} of {code(repository['root'])}, {code(repository['base'])} = {code(repository['commit'])}; "
-        f"written {text(report_words.day(facts['generated']))} by nightcrew {text(facts['nightcrew'])}"
+        f"written {text(stamped(facts['generated']))} by nightcrew {text(facts['nightcrew'])}"
     )
 
 
@@ -251,7 +251,7 @@ def _style() -> str:
 def _environment() -> Environment:
     made = pages.environment(_HERE)
     made.globals |= {"say": report_words, "waited": waited, "candidates": best_of_view, "CARDS": CARDS, "LANES": LANES, "TRIES": TRIES}
-    made.filters |= {"number": number, "seconds": report_words.lasted, "many": many}
+    made.filters |= {"number": number, "duration": duration, "percent": percent, "stamped": stamped, "many": many}
     return made
 
 

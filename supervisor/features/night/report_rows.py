@@ -18,9 +18,9 @@ from supervisor.gateway.account.rows import NEVER_SENT, REFUSED
 from supervisor.gateway.admission.types import BreakerState, Usage
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import NightcrewError, NotFound
+from supervisor.kernel.format import duration
 from supervisor.kernel.states import FINAL, TaskState
 from supervisor.views import waits
-from supervisor.views.report.words import seconds
 
 # Lanes
 # -----
@@ -660,7 +660,7 @@ def _number(told: Mapping[str, Any], name: str) -> float:
 
 def _clock(told: Mapping[str, Any]) -> str:
     by = _number(told, "seconds")
-    return f"the clock was set {'back' if by < 0 else 'forward'} by {seconds(abs(by))}"
+    return f"the clock was set {'back' if by < 0 else 'forward'} by {duration(abs(by))}"
 
 
 def _why(words: str) -> Callable[[Mapping[str, Any]], str]:
@@ -668,7 +668,7 @@ def _why(words: str) -> Callable[[Mapping[str, Any]], str]:
 
 
 _SAY: dict[str, Callable[[Mapping[str, Any]], str]] = {
-    "machine slept": lambda told: f"the machine slept for {seconds(_number(told, 'seconds'))}",
+    "machine slept": lambda told: f"the machine slept for {duration(_number(told, 'seconds'))}",
     "clock jumped": _clock,
     "machine rebooted": _why("the machine was started anew"),
     "stopped all": _why("everything was stopped"),

@@ -8,10 +8,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from supervisor.features.night.report_rows import Night, Spent, Task
-from supervisor.kernel.format import many
+from supervisor.kernel.format import UNKNOWN, duration, listed, many, money, percent, short, stamped
 from supervisor.kernel.states import TaskState
-from supervisor.views.figures import money, short
-from supervisor.views.report.words import Verdict, clean, listed, seconds
+from supervisor.views.report.words import Verdict, clean
 
 Shape = Mapping[str, Any]
 NO_CAUSE = "no cause was recorded"
@@ -118,7 +117,7 @@ def cost(spent: Spent) -> str:
 def price(spent: Shape) -> str:
     """The same of a shape in a table: `$4.21`, `>$4.21`, `?` or a dash."""
     if not spent["requests"] and not spent["tokens"]["total"]:
-        return "–"
+        return UNKNOWN
     if not spent["unpriced"]:
         return money(spent["known_usd"])
     return f">{money(spent['known_usd'])}" if spent["known_usd"] else "?"
@@ -126,34 +125,19 @@ def price(spent: Shape) -> str:
 
 def tokens(spent: Shape) -> str:
     total = spent["tokens"]["total"]
-    return short(total) if total else "–"
-
-
-def share(part: float | None) -> str:
-    """`64 %`, or a dash."""
-    return "–" if part is None else f"{part:.0%}".replace("%", " %")
-
-
-def lasted(value: float | None) -> str:
-    """As `seconds` says it; of no time at all `0 s`."""
-    return "0 s" if value is not None and value < 0.05 else seconds(value)
+    return short(total) if total else UNKNOWN
 
 
 def clock(iso: str | None, zoned: bool) -> str:
     """The time of day where the report is written, with the name of the zone when more than one holds in the night."""
-    return f"{local(iso):%H:%M %Z}" if iso and zoned else f"{local(iso):%H:%M}" if iso else "–"
-
-
-def day(iso: str | None) -> str:
-    """`22 Nov 2026, 22:30 CET`."""
-    return f"{local(iso):%d %b %Y, %H:%M %Z}".lstrip("0") if iso else "–"
+    return f"{local(iso):%H:%M %Z}" if iso and zoned else f"{local(iso):%H:%M}" if iso else UNKNOWN
 
 
 def period(run: Shape, generated: str) -> str:
-    """`22 Nov 2026, 22:30 CET to 06:41 CET`; of one that goes on, until when is known of it."""
+    """`2026-11-22 22:30 CET to 06:41 CET`; of one that goes on, until when is known of it."""
     began, last = local(run["began"]), run["ended"] or generated
-    until = f"{local(last):%H:%M %Z}" if local(last) - began < timedelta(hours=24) else day(last)
-    return f"{day(run['began'])} to {until}" if run["ended"] else f"since {day(run['began'])}, written at {until}"
+    until = f"{local(last):%H:%M %Z}" if local(last) - began < timedelta(hours=24) else stamped(last)
+    return f"{stamped(run['began'])} to {until}" if run["ended"] else f"since {stamped(run['began'])}, written at {until}"
 
 
 def local(iso: str) -> datetime:
@@ -179,9 +163,9 @@ def facts(shape: Shape) -> list[tuple[str, str]]:
     yet = "" if run["ended"] else " by now"
     return [
         ("Tasks done", f"{found['states'].get('done', 0):,} of {found['tasks']:,}"),
-        ("Time", f"{seconds(found['night_s'])}{yet}{until}"),
+        ("Time", f"{duration(found['night_s'])}{yet}{until}"),
         ("Cost", f"{price(spent) if spent['requests'] else 'nothing'}{cap}"),
-        ("Tokens", f"{tokens(spent)}, {share(spent['cache_hits'])} of the input from a cache" if spent["tokens"]["total"] else "none"),
+        ("Tokens", f"{tokens(spent)}, {percent(spent['cache_hits'])} of the input from a cache" if spent["tokens"]["total"] else "none"),
         ("Attempts", f"{found['attempts']:,}, {found['again']:,} of them again"),
         ("At the provider", f"{many(spent['requests'], 'request')}, {spent['refused']:,} refused with 429"),
     ]
@@ -195,8 +179,8 @@ def task_figures(one: Shape) -> list[tuple[str, str]]:
     """A task's cells in these columns, each with its head; a dash for what nobody knows."""
     spent, times = one["spent"], one["times"]
     waits = sum(times[name] for name in ("tokens_s", "slot_s", "person_s", "paused_s"))
-    lasts = [lasted(value) if times["measured"] else "–" for value in (times["working_s"], waits)]
-    return list(zip(TASK_FIGURES, [price(spent), tokens(spent), share(spent["cache_hits"]), *lasts, f"{one['attempts']:,}"], strict=True))
+    lasts = [duration(value) if times["measured"] else UNKNOWN for value in (times["working_s"], waits)]
+    return list(zip(TASK_FIGURES, [price(spent), tokens(spent), percent(spent["cache_hits"]), *lasts, f"{one['attempts']:,}"], strict=True))
 
 
 def time_rows(times: Shape) -> list[tuple[str, str, float, float | None]]:
@@ -226,15 +210,15 @@ def compared(shape: Shape) -> list[tuple[str, str, str]]:
             f"{found['ready']:,}",
             f"{found['again']:,}",
             f"{found['outages']:,}",
-            seconds(found["night_s"]),
+            duration(found["night_s"]),
             price(spent),
             _each(spent, found),
             tokens(spent),
-            share(spent["cache_hits"]),
-            lasted(times["working_s"]),
-            lasted(times["tokens_s"]),
-            lasted(times["slot_s"]),
-            lasted(found["alone_s"]),
+            percent(spent["cache_hits"]),
+            duration(times["working_s"]),
+            duration(times["tokens_s"]),
+            duration(times["slot_s"]),
+            duration(found["alone_s"]),
         ]
 
     return list(zip(_COMPARED, row(this), row(other), strict=True))
@@ -242,7 +226,7 @@ def compared(shape: Shape) -> list[tuple[str, str, str]]:
 
 def _each(spent: Shape, found: Shape) -> str:
     done = found["states"].get("done", 0)
-    return money(spent["cost_usd"] / done) if done and spent["cost_usd"] is not None and spent["requests"] else "–"
+    return money(spent["cost_usd"] / done) if done and spent["cost_usd"] is not None and spent["requests"] else UNKNOWN
 
 
 _COMPARED = (
@@ -277,14 +261,12 @@ def conflict(one: Shape, on: str) -> list[str]:
 
 
 def files(names: Sequence[str]) -> str:
-    more = f" and {len(names) - FILES_SHOWN} more" if len(names) > FILES_SHOWN else ""
-    return ", ".join(names[:FILES_SHOWN]) + more
+    return listed(names, FILES_SHOWN)
 
 
 def names(tasks: Iterable[Shape], at_most: int = 40) -> str:
     """`lint, types and 3 more`."""
-    every = [one["name"] for one in tasks]
-    return ", ".join(every[:at_most]) + (f" and {len(every) - at_most:,} more" if len(every) > at_most else "")
+    return listed([one["name"] for one in tasks], at_most)
 
 
 def alone(shape: Shape) -> str:
@@ -293,8 +275,8 @@ def alone(shape: Shape) -> str:
     if not found["times"]:
         return "No attempt has ended, so there is nothing to compare."
     return (
-        f"One agent at a time it would have taken about {seconds(found['seconds'])}, {found['times']:.1f} times the "
-        f"{seconds(found['together_s'])} from the first start to the last end; its tokens would have cost the same."
+        f"One agent at a time it would have taken about {duration(found['seconds'])}, {found['times']:.1f} times the "
+        f"{duration(found['together_s'])} from the first start to the last end; its tokens would have cost the same."
     )
 
 

@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,6 +20,7 @@ from supervisor.kernel.crew import Crew
 from supervisor.kernel.decision import MoveNight, is_held_back
 from supervisor.kernel.errors import one_line
 from supervisor.kernel.events import Event, NightBegan, PersonNeeded
+from supervisor.kernel.format import clock
 from supervisor.kernel.night import Night, NightState
 from supervisor.kernel.outage import Question
 from supervisor.kernel.states import AttemptState
@@ -47,7 +47,7 @@ def begins(ledger: Ledger, run: str = "") -> Iterator[NightBegan]:
     """Return the nights that have not ended: all of them, or the one that a run is."""
     for row in ledger.nights.open():
         if run in ("", row.run):
-            until = time.strftime("%H:%M", time.localtime(row.terms.until)) if row.terms.until else ""
+            until = clock(row.terms.until) if row.terms.until else ""
             yield NightBegan(Night(row.run, row.terms, row.state, row.why, until))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,7 +15,7 @@ from supervisor.features.night.rows import NightRow
 from supervisor.features.service.rules import Timetable
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import one_line
-from supervisor.kernel.format import rfc3339
+from supervisor.kernel.format import clock, date_time, money, rfc3339
 from supervisor.kernel.night import NightTerms
 from supervisor.kernel.states import TaskState
 
@@ -84,7 +83,7 @@ def table(listed: Sequence[Listed]) -> str:
         row = night.row
         done = f"{night.counts.get(TaskState.DONE, 0)}/{sum(night.counts.values())}"
         ended = clock(row.ended) if row.ended is not None else "-"
-        began = time.strftime("%Y-%m-%d %H:%M", time.localtime(row.began))
+        began = date_time(row.began)
         lines.append(f"{row.run:<11}{row.state:<9}{began:<18}{ended:<7}{done:>9}  {one_line(words(row.terms))}")
         if row.why:
             lines.append(f"{'':<11}{one_line(row.why)}")
@@ -95,15 +94,10 @@ def words(terms: NightTerms) -> str:
     """The terms in a person's words."""
     said = [
         f"until {clock(terms.until)}" if terms.until else "",
-        f"${terms.cost_max:.2f}" if terms.cost_max else "",
+        money(terms.cost_max) if terms.cost_max else "",
         f"{terms.parallel} at once" if terms.parallel else "",
     ]
     return ", ".join(filter(None, said)) or "no deadline and no cap"
-
-
-def clock(wall: float) -> str:
-    """The local time of day."""
-    return time.strftime("%H:%M", time.localtime(wall))
 
 
 # Installed nights

@@ -12,6 +12,7 @@ import click
 from supervisor.client import common
 from supervisor.host.paths import home
 from supervisor.kernel.errors import ConfigError, Refused, ToolFailed, one_line
+from supervisor.kernel.format import duration
 
 if TYPE_CHECKING:
     from supervisor.features.notify.rules import Receiver
@@ -128,8 +129,8 @@ def _print(shape: dict[str, Any]) -> None:
     click.echo(f"receivers   {one_line(', '.join(shape['receivers']))}")
     click.echo(f"told of     {', '.join(shape['on'])}" + ("" if shape["text"] else " (no titles, no questions)"))
     for one in shape["waiting"]:
-        click.echo(f"waits       {one['count']} {one['kind']}, for {max(0.0, time.time() - one['since']):.0f} s")
+        click.echo(f"waits       {one['count']} {one['kind']}, for {duration(max(0.0, time.time() - one['since']))}")
     for one in shape["under_way"]:
-        again = f", again in {one['next_try'] - time.time():.0f} s" if one["next_try"] else ""
+        again = f", again in {duration(one['next_try'] - time.time())}" if one["next_try"] else ""
         click.echo(f"under way   {one_line(one['title'])}: tried {one['tries']} times{again}; left: {one_line(', '.join(one['left']))}")
     click.echo(f"sent        {shape['sent']} messages")

@@ -19,6 +19,7 @@ from supervisor.features.notify.rules import DESKTOP, Receiver
 from supervisor.gateway.keys import Redactor
 from supervisor.host import secrets
 from supervisor.kernel.errors import NightcrewError, NotFound, ToolMissing, one_line
+from supervisor.kernel.format import duration
 
 POST_S = 60.0
 """For all receivers of a message together."""
@@ -85,7 +86,7 @@ async def _posted(addresses: dict[str, str], title: str, body: str) -> dict[str,
     try:
         answers: dict[str, str] = json.loads((await asyncio.wait_for(child.communicate(asked), POST_S))[0])
     except TimeoutError:
-        return dict.fromkeys(addresses, f"nobody answered in {POST_S:.0f} s")
+        return dict.fromkeys(addresses, f"nobody answered in {duration(POST_S)}")
     except ValueError:
         return dict.fromkeys(addresses, f"the process that sends it ended with {child.returncode}")
     finally:

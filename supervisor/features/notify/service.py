@@ -24,6 +24,7 @@ from supervisor.gateway.keys import Redactor
 from supervisor.host import files, processes
 from supervisor.host.clock import Clock
 from supervisor.kernel.errors import NightcrewError, NotRunning, ToolMissing, one_line
+from supervisor.kernel.format import duration
 from supervisor.server import requests
 from supervisor.server.gateway import GatewayKeeper
 from supervisor.server.loop import Loop
@@ -136,7 +137,7 @@ async def on_desktop(title: str, body: str, environ: Mapping[str, str]) -> str:
     try:
         said = (await asyncio.wait_for(child.communicate(), DESKTOP_S))[1]
     except TimeoutError:
-        return f"{argv[0]} did not end in {DESKTOP_S:.0f} s"
+        return f"{argv[0]} did not end in {duration(DESKTOP_S)}"
     finally:
         with contextlib.suppress(ProcessLookupError):  # it has ended, as it should
             child.kill()

@@ -39,6 +39,7 @@ from supervisor.host.failpoint import failpoint
 from supervisor.host.paths import Home, home
 from supervisor.kernel import remotes
 from supervisor.kernel.errors import NeedsHuman, NotFound, Refused, UsageError, one_line
+from supervisor.kernel.format import many
 from supervisor.kernel.remotes import Forge, RemoteUrl
 from supervisor.store import queries, rows, sqlite
 from worktrees.repository import Repository
@@ -297,7 +298,7 @@ def tool_for(where: Home, target: RemoteUrl, asked: str | None, environ: Mapping
 def _body(review: Review, prompt: str, commits: int) -> str:
     clean, said = Redactor().clean, review.result.get("gate")
     gate = f"{review.gate}: {_gate_words(review, said)}" if review.gate else ""
-    notes = [f"{review_view.size(review.diffs)}, {commits} commit{'s' if commits != 1 else ''}", *review_view.spent(review.result)]
+    notes = [f"{review_view.size(review.diffs)}, {many(commits, 'commit')}", *review_view.spent(review.result)]
     notes += [f"conflicts {text}" for text in review.conflicts]
     message = clean(str((review.result.get("agent") or {}).get("message") or ""))
     facts = pull_requests_remarks.Facts(
@@ -497,7 +498,7 @@ def list_all(where: Home, *, as_json: bool) -> None:
         return
     for one in found:
         common.show(_line(one))
-    common.say(f"{len(found)} pull request{'s' if len(found) != 1 else ''}, as they were known last; nightcrew pr sync NAME asks again")
+    common.say(f"{many(len(found), 'pull request')}, as they were known last; nightcrew pr sync NAME asks again")
 
 
 def _line(known: PullRequest) -> str:

@@ -20,6 +20,7 @@ from supervisor.features.pull_requests.rules import Tool
 from supervisor.host import files
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import HostError, NeedsHuman, NotFound, Refused, TimedOut, ToolFailed, ToolMissing, last_line, one_line
+from supervisor.kernel.format import duration
 from supervisor.kernel.remotes import RemoteUrl, scrubbed
 
 ANSWER_S = 60.0
@@ -122,7 +123,7 @@ def _run(tool: Tool, words: tuple[str, ...], stdin: bytes, environ: Mapping[str,
                 (program, *words), cwd=files.private_dir(folder), env=env, stdin=sent, stdout=out, stderr=err, timeout=ANSWER_S, check=False
             )
         except subprocess.TimeoutExpired:
-            raise TimedOut(f"{tool} did not answer", on=words[0], why=f"within {ANSWER_S:g} s", hint="repeat the command") from None
+            raise TimedOut(f"{tool} did not answer", on=words[0], why=f"within {duration(ANSWER_S)}", hint="repeat the command") from None
         except OSError as error:
             raise ToolMissing(f"{tool} did not start", why=error.strerror or str(error)) from error
         return done.returncode, os.pread(out.fileno(), ANSWER_MAX + 1, 0), os.pread(err.fileno(), 2**16, 0).decode("utf-8", "replace")

@@ -25,6 +25,7 @@ from pathlib import Path
 from supervisor.host import files
 from supervisor.kernel import remotes
 from supervisor.kernel.errors import NightcrewError, NotFound, Refused, ToolFailed, ToolHung, ToolMissing, one_line
+from supervisor.kernel.format import duration
 from supervisor.kernel.remotes import PROTOCOLS, RemoteUrl
 from worktrees.git import config_text, last_words, wrap_os_errors
 from worktrees.repository import Repository
@@ -231,7 +232,7 @@ def _wait(process: subprocess.Popen[bytes], verb: str, where: str, deadline_s: f
         process.wait(deadline_s)
     except subprocess.TimeoutExpired:
         raise ToolHung(
-            f"git {verb} was stopped", on=where, why=f"it took longer than {deadline_s:g} s", kept="everything", hint="try again"
+            f"git {verb} was stopped", on=where, why=f"it took longer than {duration(deadline_s)}", kept="everything", hint="try again"
         ) from None
     finally:
         if process.poll() is None:

@@ -12,6 +12,7 @@ import click
 from supervisor.client import common
 from supervisor.host.paths import home
 from supervisor.kernel.errors import BudgetSpent, NotRunning, TimedOut, UsageError
+from supervisor.kernel.format import duration
 
 ANSWER_S = 60.0
 """Beyond what it was asked to wait, a supervisor takes no longer than this to answer."""
@@ -47,10 +48,10 @@ def command(name: str, waiting: bool, timeout: float | None, as_json: bool) -> i
         raise TimedOut(
             "no ticket of",
             on=name,
-            why=f"{timeout:g} s passed; the next one in {answer['next_s']:.1f} s",
+            why=f"{duration(timeout)} passed; the next one in {duration(answer['next_s'])}",
             hint=f"nightcrew quota {name} --wait",
         )
-    raise BudgetSpent("no ticket of", on=name, why=f"the next one in {answer['next_s']:.1f} s", hint=f"nightcrew quota {name} --wait")
+    raise BudgetSpent("no ticket of", on=name, why=f"the next one in {duration(answer['next_s'])}", hint=f"nightcrew quota {name} --wait")
 
 
 def _ask(name: str, wait_s: float | None) -> dict[str, Any]:

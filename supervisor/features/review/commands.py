@@ -31,6 +31,7 @@ from supervisor.kernel import records
 from supervisor.kernel.ansi import for_terminal
 from supervisor.kernel.diffs import FileDiff
 from supervisor.kernel.errors import NightcrewError, NotFound, Refused, UsageError, one_line
+from supervisor.kernel.format import many
 from supervisor.kernel.states import TaskState
 from supervisor.store import journal, queries
 from supervisor.views import status
@@ -161,7 +162,7 @@ def _done(what: str, task: str, said: dict[str, Any]) -> str:
 
 
 def _counted(number: int) -> str:
-    return f"{number} comment{'s' if number != 1 else ''}"
+    return many(number, "comment")
 
 
 def _listed(where: Home, *, as_json: bool) -> int:
@@ -175,7 +176,7 @@ def _listed(where: Home, *, as_json: bool) -> int:
         weak = "may weaken its gate" if row["weakens_gate"] else ""
         words = (row["task"], row["size"], row["gate"], weak, row["conflicts"], row["verdict"], row["title"])
         common.show("  ".join(filter(None, words)))
-    common.say(f"{len(rows)} result{'s' if len(rows) != 1 else ''} to look at" + ("; nightcrew review NAME" if rows else ""))
+    common.say(f"{many(len(rows), 'result')} to look at" + ("; nightcrew review NAME" if rows else ""))
     return 0
 
 

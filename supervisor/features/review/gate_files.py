@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from supervisor.kernel.format import many
+
 # Gate lines
 # ----------
 # What single lines of tests say, in the languages that agents write most: which test begins here, which is skipped, what is
@@ -331,9 +333,7 @@ def _of(change: Change, words: Sequence[str], entered: frozenset[str], elsewhere
     elif _holds_tests(change):
         yield from _tests(change, elsewhere)
     if (ends := exits(change.added) - exits(change.removed)) > 0:
-        yield Flag(
-            change.path, Kind.CODE, f"{_count(ends, 'line')} more that ends its process at once, and the gate's with it", weakens=True
-        )
+        yield Flag(change.path, Kind.CODE, f"{many(ends, 'line')} more that ends its process at once, and the gate's with it", weakens=True)
     if _matches(name.lower(), _INSTRUCTIONS):
         yield Flag(change.path, Kind.INSTRUCTIONS, f"{_verb(change)} what agents are told here", weakens=False)
 
@@ -418,20 +418,20 @@ def _tests(change: Change, elsewhere: Counter[str]) -> Iterator[Flag]:
     before, after = Counter(tests(change.removed)), Counter(tests(change.added))
     gone = sum((before - after - (elsewhere - after)).values())
     if change.status == "D" and (gone or not before):
-        yield Flag(change.path, Kind.TEST, f"deletes a file of {_count(gone, 'test') if gone else 'tests'}", weakens=True)
+        yield Flag(change.path, Kind.TEST, f"deletes a file of {many(gone, 'test') if gone else 'tests'}", weakens=True)
         return
     if change.old_path and not is_test(change.path):
         yield Flag(change.path, Kind.TEST, f"{change.old_path} has a name now that no test program looks for", weakens=True)
     if gone:
-        yield Flag(change.path, Kind.TEST, f"deletes or renames {_count(gone, 'test')}", weakens=True)
+        yield Flag(change.path, Kind.TEST, f"deletes or renames {many(gone, 'test')}", weakens=True)
     if (skipped := skips(change.added) - skips(change.removed)) > 0:
-        why = f"{_count(skipped, 'line')} more that keep tests from running"
+        why = f"{many(skipped, 'line')} more that keep tests from running"
         yield Flag(change.path, Kind.TEST, why, weakens=change.status != "A")  # of a new file no test ran before
     if (empty := empty_asserts(change.added) - empty_asserts(change.removed)) > 0:
-        yield Flag(change.path, Kind.TEST, f"{_count(empty, 'assertion')} that cannot fail", weakens=True)
+        yield Flag(change.path, Kind.TEST, f"{many(empty, 'assertion')} that cannot fail", weakens=True)
     fewer = asserts(change.removed) - asserts(change.added)
     if fewer > 0 and not before - after and change.status != "D":
-        yield Flag(change.path, Kind.TEST, f"{_count(fewer, 'assertion')} fewer", weakens=True)
+        yield Flag(change.path, Kind.TEST, f"{many(fewer, 'assertion')} fewer", weakens=True)
     if change.cut:
         yield Flag(change.path, Kind.TEST, "too large to be read through", weakens=True)
 
@@ -521,7 +521,3 @@ def _expression(patterns: tuple[str, ...]) -> re.Pattern[str]:
 
 def _verb(change: Change) -> str:
     return {"A": "adds", "D": "deletes", "R": "renames"}.get(change.status, "changes")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -15,6 +15,7 @@ from supervisor.features.review.gate_files import Flag, flags
 from supervisor.features.review.rules import Comment, Decision, named
 from supervisor.kernel.diffs import FileDiff
 from supervisor.kernel.errors import NotFound, one_line
+from supervisor.kernel.format import age, many, money
 from supervisor.kernel.result import TAMPERING, tampering
 from supervisor.kernel.states import TaskState
 from supervisor.store import rows
@@ -95,13 +96,12 @@ def merge_question(db: sqlite3.Connection, view: TaskView, repository: Repositor
     how many changes may weaken its gate. Raises NotFound when it has no commit that the branch lacks, else as `Git.run`."""
     size, weak = looked_through(db, view, repository, repository.head, tip)
     commits = int(repository.run("rev-list", "--count", tip, f"^{repository.head}").text)
-    warning = f"; {weak} change{'s' if weak != 1 else ''} may make its gate say less: look at the diff first" if weak else ""
+    warning = f"; {many(weak, 'change')} may make its gate say less: look at the diff first" if weak else ""
     if not commits:
         raise NotFound(
             "nothing to merge of", on=view.id, why=f"{repository.branch} has all of its commits", hint=f"nightcrew diff {view.id}"
         )
-    many = f"{commits} commit{'s' if commits != 1 else ''}"
-    return f"Merge {view.id} into {repository.branch or 'a detached HEAD'} of {repository.root}? {many}, {size}{warning}"
+    return f"Merge {view.id} into {repository.branch or 'a detached HEAD'} of {repository.root}? {many(commits, 'commit')}, {size}{warning}"
 
 
 def shape(review: Review) -> dict[str, Any]:
@@ -238,15 +238,15 @@ def beside(review: Review) -> dict[tuple[str, int], list[str]]:
 def size(diffs: Sequence[FileDiff]) -> str:
     """`2 files +5 -0`."""
     plus, minus = sum(one.plus for one in diffs), sum(one.minus for one in diffs)
-    return f"{len(diffs)} file{'s' if len(diffs) != 1 else ''} +{plus} -{minus}"
+    return f"{many(len(diffs), 'file')} +{plus} -{minus}"
 
 
 def spent(result: dict[str, Any]) -> Iterator[str]:
     """What it cost and how long it took, as far as somebody knows."""
     if result.get("cost_usd") is not None:
-        yield f"${result['cost_usd']:.2f}"
+        yield money(result["cost_usd"])
     if result.get("spawn_to_done_ms"):
-        yield status.age(result["spawn_to_done_ms"] / 1000)
+        yield age(result["spawn_to_done_ms"] / 1000)
 
 
 def stat(review: Review) -> Iterator[str]:

@@ -21,6 +21,7 @@ from supervisor.features.snapshots import view as snapshots_view
 from supervisor.features.snapshots.rules import WHOLE, Snapshot, SnapshotState, chosen, overriding, staleness
 from supervisor.host.paths import Home, home
 from supervisor.kernel.errors import NeedsHuman, NotFound, NotRunning, Refused, ToolFailed, UsageError, one_line
+from supervisor.kernel.format import duration
 from supervisor.store import sqlite
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def build(home: Home, order: Order, *, agreed: bool = False, may_ask: bool = Tru
             time.sleep(LOOK_S)
     if row.state is SnapshotState.FAILED:
         raise ToolFailed("no snapshot was made", on=order.spec.name, why=row.reason, kept="nothing of it", hint=f"less {begun['log']}")
-    took = f"{row.setup_s:.1f} s to set up, {row.freeze_s:.2f} s to freeze" if begun["new"] else "it was made of the same before"
+    took = f"{duration(row.setup_s)} to set up, {duration(row.freeze_s)} to freeze" if begun["new"] else "it was made of the same before"
     common.say(f"snapshot {row.spec.name} is ready: {took}")
     return row
 

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from supervisor.kernel.errors import NeedsHuman, Refused
+from supervisor.kernel.format import duration, many
 
 if TYPE_CHECKING:
     from supervisor.kernel.spec import TaskSpec
@@ -352,30 +353,23 @@ def break_even(times: Times) -> int | None:
 
 
 def _verdict(times: Times, runs: int, first: int | None, saved: float) -> tuple[bool, str]:
-    each = f"a fork of {_shown(times.fork_s)} for a set-up of {_shown(times.setup_s)}"
+    each = f"a fork of {duration(times.fork_s)} for a set-up of {duration(times.setup_s)}"
     if first is None:
         return False, f"no: {each} saves nothing, however often"
     if times.setup_s < SETUP_WORTH_S:
-        return False, f"usually not: a set-up of {_shown(times.setup_s)} is under {_shown(SETUP_WORTH_S)}; it would pay from run {first} on"
+        return (
+            False,
+            f"usually not: a set-up of {duration(times.setup_s)} is under {duration(SETUP_WORTH_S)}; it would pay from run {first} on",
+        )
     if times.work_s < WORK_WORTH_S:
         return (
             False,
-            f"usually not: work of {_shown(times.work_s)} is better given to one agent in pieces; it would pay from run {first} on",
+            f"usually not: work of {duration(times.work_s)} is better given to one agent in pieces; it would pay from run {first} on",
         )
     if runs < first:
-        return False, f"not for {runs} {_runs(runs)}: {each} pays from run {first} on"
-    return True, f"yes, from run {first} on: {each}; over {runs} {_runs(runs)} it saves {_shown(saved)} of {_shown(runs * _cold(times))}"
+        return False, f"not for {many(runs, 'run')}: {each} pays from run {first} on"
+    return True, f"yes, from run {first} on: {each}; over {many(runs, 'run')} it saves {duration(saved)} of {duration(runs * _cold(times))}"
 
 
 def _cold(times: Times) -> float:
     return times.setup_s + times.work_s
-
-
-def _runs(number: int) -> str:
-    return "run" if number == 1 else "runs"
-
-
-def _shown(seconds: float) -> str:
-    if seconds < 1:
-        return f"{seconds * 1000:.3g} ms"
-    return f"{seconds:.1f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

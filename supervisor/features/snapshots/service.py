@@ -24,6 +24,7 @@ from supervisor.host.failpoint import failpoint
 from supervisor.host.paths import FAR, SET_UP, Home
 from supervisor.kernel import names, records
 from supervisor.kernel.errors import DiskFull, HostError, LedgerError, NightcrewError, NotFound, Refused, StaleEpoch, TimedOut, ToolFailed
+from supervisor.kernel.format import duration
 from supervisor.kernel.kind import for_agent
 from supervisor.server.attempts.zygotes import Zygotes
 from supervisor.store.ledger import Ledger
@@ -97,7 +98,7 @@ def _one(bench: Bench, purpose: str, command: str, log: IO[bytes], until: _Until
             if until.stop.wait(_LOOK_S):
                 raise NightcrewError(f"{purpose} was cut off", on=command, why="the supervisor is leaving", kept="nothing of it")
             if time.monotonic() > until.deadline:
-                raise TimedOut(f"{purpose} did not end", on=command, why=f"it took more than {SETUP_S / 60:.0f} min", kept="nothing of it")
+                raise TimedOut(f"{purpose} did not end", on=command, why=f"it took more than {duration(SETUP_S)}", kept="nothing of it")
     finally:
         processes.stop(bench.tag, None, _GRACE_S)  # also what a command left in the background: the files are about to be frozen
         process.wait()

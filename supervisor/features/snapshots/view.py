@@ -12,9 +12,7 @@ from typing import Any
 
 from supervisor.features.snapshots.rules import Snapshot
 from supervisor.kernel.errors import one_line
-from supervisor.kernel.format import rfc3339
-from supervisor.views.figures import short
-from supervisor.views.status import age
+from supervisor.kernel.format import age, duration, rfc3339, size
 
 NEWEST = 1000
 """Attempts that medians are made of, newest first."""
@@ -73,8 +71,8 @@ def table(rows: Sequence[Snapshot], now: float) -> str:
     lines = [f"{'NAME':<24}{'STATE':<10}{'KIND':<12}{'BASE':<10}{'SET-UP':>9}{'DISK':>9}{'USES':>6}  MADE"]
     for row in rows:
         lines.append(
-            f"{row.spec.name:<24}{row.state:<10}{row.spec.kind:<12}{row.base_oid[:8]:<10}{row.setup_s:>7.1f} s{_bytes(row.disk):>9}"
-            f"{row.uses:>6}  {_ago(row.created, now)}" + (f"  {one_line(row.reason)}" if row.reason else "")
+            f"{row.spec.name:<24}{row.state:<10}{row.spec.kind:<12}{row.base_oid[:8]:<10}{duration(row.setup_s):>9}{size(row.disk):>9}"
+            f"{row.uses:>6}  {age(now - row.created)} ago" + (f"  {one_line(row.reason)}" if row.reason else "")
         )
     return "\n".join(lines)
 
@@ -86,24 +84,16 @@ def page(row: Snapshot, changed: Sequence[str], taken: Measured, now: float) -> 
         ("id", row.id.partition("/")[2]),
         ("state", f"{row.state}{f': {one_line(row.reason)}' if row.reason else ''}"),
         ("kind", str(spec.kind)),
-        ("made", f"{_ago(row.created, now)} at commit {row.base_oid[:12]}"),
+        ("made", f"{age(now - row.created)} ago at commit {row.base_oid[:12]}"),
         *(("setup", one_line(command)) for command in spec.setup),
         *(("verify", one_line(command)) for command in spec.verify),
         *((("preload", ", ".join(spec.preload)),) if spec.preload else ()),
         *(("copy", one_line(pattern)) for pattern in spec.copy),
         *((("lock files", ", ".join(map(one_line, row.digests))),) if row.digests else ()),
-        ("took", f"{row.setup_s:.1f} s to set up, {row.freeze_s:.2f} s to freeze"),
-        ("disk", _bytes(row.disk)),
-        ("used by", f"environments now: {row.uses}; last {_ago(row.used, now)}"),
-        *((("starts in", f"{taken.fork_s:.2f} s, the median of {taken.attempts}"),) if taken.fork_s is not None else ()),
+        ("took", f"{duration(row.setup_s)} to set up, {duration(row.freeze_s)} to freeze"),
+        ("disk", size(row.disk)),
+        ("used by", f"environments now: {row.uses}; last {age(now - row.used)} ago"),
+        *((("starts in", f"{duration(taken.fork_s)}, the median of {taken.attempts}"),) if taken.fork_s is not None else ()),
         *(("changed", one_line(why)) for why in changed),
     ]
     return "\n".join(f"{name:<12}{text}" for name, text in facts)
-
-
-def _ago(then: float, now: float) -> str:
-    return f"{age(max(0.0, now - then))} ago"
-
-
-def _bytes(number: int) -> str:
-    return f"{short(number)}B"

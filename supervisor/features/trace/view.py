@@ -25,9 +25,9 @@ from supervisor.host.paths import Home
 from supervisor.kernel import account
 from supervisor.kernel.account import Life, Measured, Used, covered
 from supervisor.kernel.errors import NightcrewError, one_line
-from supervisor.kernel.format import many
+from supervisor.kernel.format import duration, many
 from supervisor.views import figures
-from supervisor.views.status import age, columns, cut
+from supervisor.views.status import columns, cut
 
 # Reading
 # -------
@@ -306,7 +306,7 @@ def lines(rows: Sequence[Row], now: float, width: int, paint: Paint) -> Iterator
         label = cut(_label(row), labels)
         padded = label + " " * (labels - columns(label))
         bar = f"  {_bar(row, begin, length, room, now, paint)}" if room >= _BAR_MIN else ""
-        yield f"{padded}{bar} {took(row.seconds(now)):>{_TOOK}}{paint('!', '31') if any(span.error for span in row.spans) else ''}"
+        yield f"{padded}{bar} {duration(row.seconds(now)):>{_TOOK}}{paint('!', '31') if any(span.error for span in row.spans) else ''}"
 
 
 def _label(row: Row) -> str:
@@ -314,8 +314,8 @@ def _label(row: Row) -> str:
 
 
 def _axis(length: float, room: int) -> str:
-    middle = took(length / 2) if room > 40 else ""
-    end = took(length)
+    middle = duration(length / 2) if room > 40 else ""
+    end = duration(length)
     left = "0s".ljust(room // 2) + middle
     return left + end.rjust(room - len(left))
 
@@ -331,13 +331,6 @@ def _bar(row: Row, begin: float, length: float, room: int, now: float, paint: Pa
         if span.end is None:
             drawn[last - 1] = ">"
     return paint("".join(drawn), SIGNS[row.spans[-1].what][1])
-
-
-def took(seconds: float) -> str:
-    """`3ms`, `1.2s`, and from 10 s on as `status` says it."""
-    if seconds < 0.9995:
-        return f"{max(0.0, seconds) * 1000:.0f}ms"
-    return f"{seconds:.1f}s" if seconds < 10 else age(seconds)
 
 
 # In words ---------------------------------------------------------------------------------------------------------------------------
@@ -364,16 +357,12 @@ def _calls(ran: Ran, now: float) -> str:
     found = Counter(span.what for span in ran.inner)
     failed = Counter(span.what for span in ran.inner if span.error)
     said = []
-    for what, word in ((What.MODEL, "model call"), (What.TOOL, "tool call"), (What.TOKENS, "wait for tokens")):
+    for what, word in ((What.MODEL, "model call"), (What.TOOL, "tool call"), (What.TOKENS, "token wait")):
         if found[what]:
-            seconds = took(sum(span.seconds(now) for span in ran.inner if span.what is what))
+            seconds = duration(sum(span.seconds(now) for span in ran.inner if span.what is what))
             bad = f", {failed[what]} failed" if failed[what] else ""
-            said.append(f"{_many(found[what], word)} ({seconds} added up{bad})")
+            said.append(f"{many(found[what], word)} ({seconds} added up{bad})")
     return ", ".join(said)
-
-
-def _many(number: int, word: str) -> str:
-    return many(number, word) if not word.startswith("wait") else f"{number:,} {'wait' if number == 1 else 'waits'} for tokens"
 
 
 def together(lives: Iterable[Lived]) -> str:

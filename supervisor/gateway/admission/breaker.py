@@ -11,6 +11,7 @@ from supervisor.gateway.admission.dimension import NAMES, Dimension, Owed
 from supervisor.gateway.admission.events import Alert, Command, Journal, Refused, TurnAway
 from supervisor.gateway.admission.ticket import Ticket
 from supervisor.gateway.admission.types import BreakerState, End, Observed, Policy, PoolKey, Refusal, Window
+from supervisor.kernel.format import duration
 
 # Breaker
 # -------
@@ -520,7 +521,7 @@ class BreakerPolicy:
         for dimension in self._pool.dimensions:
             shortage_s = dimension.shortage_s(now)
             if shortage_s:
-                why = f"{NAMES[dimension.index]} would be gone within {self._pool.policy.horizon_s:g} s"
+                why = f"{NAMES[dimension.index]} would be gone within {duration(self._pool.policy.horizon_s)}"
                 self._trip(self.limit, why, now + shortage_s, now, by_forecast=True)
                 return
 

@@ -11,6 +11,7 @@ from supervisor.gateway.admission.events import Arrived, BatchEnded, BatchHold
 from supervisor.gateway.admission.fair_queue import FairQueue, Flow
 from supervisor.gateway.admission.ticket import Ticket
 from supervisor.gateway.admission.types import Agent, NightCap, Usage
+from supervisor.kernel.format import money
 
 # Estimate
 # --------
@@ -312,7 +313,8 @@ class Pot:
 
 def too_dear(what: str, cap: float, spent: float, bound: float) -> str:
     """What is told of a request that does not fit."""
-    return f"{what} is ${cap:.2f}: ${spent:.2f} is spent, and this request can cost at most ${bound:.2f}; a smaller max_tokens lowers that"
+    costs = f"this request can cost at most {money(bound)}; a smaller max_tokens lowers that"
+    return f"{what} is {money(cap)}: {money(spent)} is spent, and {costs}"
 
 
 # Sliding window

@@ -29,6 +29,7 @@ from supervisor.gateway.admission.model_queue import Door, KeptPositions, ModelQ
 from supervisor.gateway.admission.network import Fallbacks, Network
 from supervisor.gateway.admission.ticket import GONE, LATER, QUEUED, SENT
 from supervisor.gateway.admission.types import NOTHING_OBSERVED, Api, End, GatewaySettings, LaneKey, PoolKey, Refusal, TrafficView, Usage
+from supervisor.kernel.format import duration
 
 # Memory
 # ------
@@ -442,7 +443,7 @@ class Traffic:
             self._pump(lane, now)
         for number in self._deadlines.due(now):
             if (late := self.tickets.get(number)) and late.where != SENT:
-                why = f"no turn came within {now - late.arrived_at:.0f} s"
+                why = f"no turn came within {duration(now - late.arrived_at)}"
                 self._turn_away(late, late.lane.come_back(late, why, now), now)
         self._places.expire(now)
         if now >= self._sweep_at:

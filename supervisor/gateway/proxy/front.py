@@ -38,6 +38,7 @@ from supervisor.gateway.proxy.upstreams import Cut, Reply, Unreachable
 from supervisor.gateway.wire.requests import OF_BATCHES, Asked, BadRequest, Endpoint, Recognised
 from supervisor.kernel.audit import Level
 from supervisor.kernel.errors import NightcrewError
+from supervisor.kernel.format import duration
 
 # Browser guard
 # -------------
@@ -165,7 +166,7 @@ class Body:
             async with asyncio.timeout(BODY_S):
                 return await self._whole(request.content)
         except TimeoutError:
-            raise BadRequest(408, f"the request did not arrive within {BODY_S:.0f} s") from None
+            raise BadRequest(408, f"the request did not arrive within {duration(BODY_S)}") from None
         except web.RequestPayloadError:
             raise BadRequest(400, "the request's body is misshapen") from None
 

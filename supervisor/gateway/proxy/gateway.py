@@ -45,6 +45,7 @@ from supervisor.host.paths import Home
 from supervisor.kernel.admission import Slept, between
 from supervisor.kernel.audit import log_format
 from supervisor.kernel.errors import NightcrewError, Refused, ToolFailed
+from supervisor.kernel.format import duration
 
 # Gateway
 # -------
@@ -291,7 +292,7 @@ class Gateway:
             await asyncio.sleep(_SLEEP_LOOK_S)
             now = moment(self._place.clock)
             for slept in (found for found in between(before, now) if isinstance(found, Slept)):
-                self.log.say(f"the machine slept for {slept.seconds:.0f} s")
+                self.log.say(f"the machine slept for {duration(slept.seconds)}")
                 self.context.admission.tell(Tick(slept.seconds))
             before = now
 

@@ -26,6 +26,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from supervisor.gateway import keys, wire
+from supervisor.kernel.format import duration
 
 _KEPT_ALIVE_S = 30.0
 _HEADER_MAX = 64 * 2**10
@@ -178,7 +179,7 @@ class Reply:
         try:
             piece = await self._body.read(_PIECE_MAX)
         except aiohttp.SocketTimeoutError:
-            raise Cut(f"it sent nothing for {self._timeouts.idle_s:g} s") from None
+            raise Cut(f"it sent nothing for {duration(self._timeouts.idle_s)}") from None
         except (aiohttp.ClientError, OSError) as error:
             raise Cut(_cut_words(error)) from None
         self._more = len(piece) == _PIECE_MAX
@@ -227,7 +228,7 @@ class Upstreams:
         except BaseException as error:
             _abandon(connection)
             if isinstance(error, aiohttp.SocketTimeoutError):
-                raise Unreachable(f"no answer within {self._timeouts.first_byte_s:g} s") from None
+                raise Unreachable(f"no answer within {duration(self._timeouts.first_byte_s)}") from None
             if isinstance(error, aiohttp.ClientError | HttpProcessingError | OSError):
                 raise Unreachable(_words(error)) from None
             raise
@@ -247,7 +248,7 @@ class Upstreams:
         try:
             return await pool.connect(place, [], aiohttp.ClientTimeout(sock_connect=self._timeouts.connect_s))
         except TimeoutError:
-            raise Unreachable(f"no connection within {self._timeouts.connect_s:g} s") from None
+            raise Unreachable(f"no connection within {duration(self._timeouts.connect_s)}") from None
         except (aiohttp.ClientError, OSError) as error:
             raise Unreachable(_words(error)) from None
 

@@ -28,6 +28,7 @@ from supervisor.kernel import account, records, result, retry
 from supervisor.kernel.account import Life, Measured, Used
 from supervisor.kernel.conversations import is_limited
 from supervisor.kernel.errors import DiskFull, HostError, NightcrewError, NotFound, ToolFailed, one_line
+from supervisor.kernel.format import listed
 from supervisor.kernel.records import Exit
 from supervisor.kernel.result import Spent
 from supervisor.kernel.spec import Settings, TaskSpec
@@ -490,8 +491,7 @@ class Ending:
         """What changed while the attempt ran that only we or the person may change; without a sandbox an agent can reach it."""
         found = self._guard_notes(repository, self._home.attempt(row.task, row.epoch) / launch.GUARD)
         if row.tier == Tier.NONE and (moved := self._refs.changed(repository)):
-            more = f" and {len(moved) - REFS_SHOWN} more" if len(moved) > REFS_SHOWN else ""
-            found += (f"moved or removed while it ran, by it or by somebody else: {', '.join(moved[:REFS_SHOWN])}{more}",)
+            found += (f"moved or removed while it ran, by it or by somebody else: {listed(moved, REFS_SHOWN)}",)
         return found
 
     def _guard_notes(self, repository: Repository, file: Path) -> tuple[str, ...]:

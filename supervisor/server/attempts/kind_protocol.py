@@ -14,6 +14,7 @@ from supervisor.host import untrusted_fs
 from supervisor.kernel import result
 from supervisor.kernel.conversations import COULD_NOT
 from supervisor.kernel.errors import one_line
+from supervisor.kernel.format import listed, money
 from supervisor.kernel.result import Spent
 from supervisor.kernel.states import End
 
@@ -59,9 +60,7 @@ def _by_its_words(said: Outcome, end: End, cause: str) -> tuple[End, str]:
 
 
 def _denied(said: Outcome) -> str:
-    more = len(said.denials) - DENIALS_SHOWN
-    shown = ", ".join(said.denials[:DENIALS_SHOWN]) + (f" and {more} more" if more > 0 else "")
-    return f"it was not allowed to use {shown}" if said.denials else ""
+    return f"it was not allowed to use {listed(said.denials, DENIALS_SHOWN)}" if said.denials else ""
 
 
 def heard(kind: Kind, directory: Path) -> Outcome | None:
@@ -139,4 +138,4 @@ def _differences(said: Outcome, spent: Spent) -> Iterator[str]:
             if own != known:
                 yield f"{kind.replace('_', ' ')} {own:,} against {known:,} tokens"
     if said.cost_usd is not None and spent.cost_usd is not None and abs(said.cost_usd - spent.cost_usd) > CENTS:
-        yield f"${said.cost_usd:.4f} against ${spent.cost_usd:.4f}"
+        yield f"{money(said.cost_usd)} against {money(spent.cost_usd)}"

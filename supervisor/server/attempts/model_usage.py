@@ -13,6 +13,7 @@ from supervisor.gateway.account.reading import Spans, Totals
 from supervisor.gateway.admission.types import Usage
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import BudgetSpent, DiskFull, NightcrewError
+from supervisor.kernel.format import money
 from supervisor.kernel.result import Spent
 from supervisor.kernel.spec import TaskSpec
 from supervisor.store.rows import AttemptRow
@@ -70,7 +71,7 @@ def used_up(home: Home, task: str, spec: TaskSpec) -> str:
     if spec.tokens_max and tokens >= spec.tokens_max:
         return f"tokens_max of the task {task} is {spec.tokens_max:,}: {tokens:,} are taken"
     if spec.cost_max and dollars >= spec.cost_max:
-        return f"cost_max of the task {task} is ${spec.cost_max:.2f}: ${dollars:.2f} is spent"
+        return f"cost_max of the task {task} is {money(spec.cost_max)}: {money(dollars)} is spent"
     return ""
 
 

@@ -19,12 +19,12 @@ from supervisor import __version__
 from supervisor.features.best_of import view as best_of_view
 from supervisor.features.review import rows as review_rows
 from supervisor.features.review.rules import Decision
-from supervisor.kernel.format import rfc3339
+from supervisor.kernel.format import duration, rfc3339
 from supervisor.kernel.states import TaskState
 from supervisor.store import queries
 from supervisor.store.queries import RunView, TaskView
 from supervisor.views import figures, status, waits
-from supervisor.views.report.words import SEVERITIES, Report, file, number, parts, seconds
+from supervisor.views.report.words import SEVERITIES, Report, file, number, parts
 
 # Model
 # -----
@@ -235,7 +235,7 @@ def _panel(tasks: Sequence[Mapping[str, Any]], now: float) -> Chart:
             pieces = parts(attempt, now)
             for index, (part, begin, end) in enumerate(pieces, 1):
                 bad = index == len(pieces) and attempt["end"] not in ("done", None)
-                text = f"{task['name']}: {_LABELS[part]} {seconds(end - begin)}" + (f", then {attempt['end']}" if bad else "")
+                text = f"{task['name']}: {_LABELS[part]} {duration(end - begin)}" + (f", then {attempt['end']}" if bad else "")
                 spans.append([row, 0, round(begin - zero, 3), round(end - zero, 3), "bad" if bad else part, text])
     return _chart([task["name"] for task in shown], spans, unit="s")
 

@@ -7,7 +7,8 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from datetime import UTC
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,10 @@ from memory import reports
 from supervisor.features.best_of import view as best_of_view
 from supervisor.features.conflicts import view as conflicts_view
 from supervisor.host.files import atomic_write, private_dir
-from supervisor.kernel.format import many
+from supervisor.kernel.format import duration, many, stamped
 from supervisor.views import waits as waited
 from supervisor.views.report import model, words
-from supervisor.views.report.words import Report, code, number, ratio, seconds, text
+from supervisor.views.report.words import Report, code, number, ratio, text
 
 # Markdown
 # --------
@@ -60,7 +61,7 @@ def _head(facts: Mapping[str, Any]) -> str:
     hidden = f"; nobody looked at {', '.join(code(one) for one in facts['exclude'])}" if facts.get("exclude") else ""
     return (
         f"# {text(words.title(facts))}\n\n**{found.sign} {found.word}.** {text(found.sentence)}\n\n"
-        f"{where}, {words.moment(run['ended'] or run['started'] or run['submitted'])}, {seconds(run['wall_s'])}, "
+        f"{where}, {stamped(run['ended'] or run['started'] or run['submitted'], UTC)}, {duration(run['wall_s'])}, "
         f"{many(len(facts['tasks']), 'task')}{hidden}"
     )
 
@@ -191,7 +192,7 @@ def _crew(facts: Mapping[str, Any]) -> Iterable[str]:
 def _task(task: Mapping[str, Any], *, models: bool) -> list[str]:
     time = words.spent(task)
     state = task["state"] + (f", attempt {task['epoch']}" if task["epoch"] > 1 else "")
-    times = [seconds(time.setup), seconds(time.work), seconds(task["cpu_s"])]
+    times = [duration(time.setup), duration(time.work), duration(task["cpu_s"])]
     return [code(task["name"]), state, *times, *([text(words.models(task))] if models else []), code(words.last_line(task))]
 
 
@@ -208,7 +209,9 @@ def _mail(pairs: Sequence[Mapping[str, Any]]) -> str:
 
 def waits(found: Mapping[str, Any]) -> str:
     """Who waited for whom, and how long."""
-    rows = [[code(one["task"]), code(waited.whom(one)), one["kind"], number(one["waits"]), seconds(one["seconds"])] for one in found["top"]]
+    rows = [
+        [code(one["task"]), code(waited.whom(one)), one["kind"], number(one["waits"]), duration(one["seconds"])] for one in found["top"]
+    ]
     said = f"## What they waited for\n\n{text(waited.sentence(found))}"
     return said + (f"\n\n{table(['Task', 'For', 'Kind', 'Waits:', 'Time:'], rows)}" if rows else "")
 
@@ -217,7 +220,7 @@ def _parallel(facts: Mapping[str, Any]) -> str:
     figures, summary = facts["figures"], facts["summary"]
     said = f"{text(summary['parallel'])}\n\n" if summary and summary["parallel"] else ""
     rows = [
-        [text(one["name"]), seconds(one["alone_s"]), seconds(one["together_s"]), seconds(one["setup_s"])] for one in figures["per_agent"]
+        [text(one["name"]), duration(one["alone_s"]), duration(one["together_s"]), duration(one["setup_s"])] for one in figures["per_agent"]
     ]
     compared = (
         f"Faster {ratio(figures['speedup'])} times, the work alone {ratio(figures['speedup_work'])} times; efficiency "
@@ -246,7 +249,7 @@ def _provenance(facts: Mapping[str, Any]) -> str:
     run, repository = facts["run"], facts["repository"]
     return (
         f"---\n\n{text(repository['name'])}, {code(repository['base'])} = {code(repository['commit'])}; run {code(run['id'])}, "
-        f"submitted {words.moment(run['submitted'])}, written {words.moment(facts['generated'])} by nightcrew {text(facts['nightcrew'])}"
+        f"submitted {stamped(run['submitted'], UTC)}, written {stamped(facts['generated'], UTC)} by nightcrew {text(facts['nightcrew'])}"
     )
 
 
@@ -345,7 +348,8 @@ def json_island(value: Any) -> str:
 @cache
 def _script() -> str:
     licence = page_text(_HERE / "vendor/LICENSE").rstrip()
-    ours = "\n".join(page_text(_HERE / name) for name in ("vendor/uPlot.iife.min.js", "report.js", "copy.js"))
+    figures = page_text(_HERE.parent / "web/static/format.js").replace("\nexport ", "\n")
+    ours = "\n".join([figures, *(page_text(_HERE / name) for name in ("vendor/uPlot.iife.min.js", "report.js", "copy.js"))])
     return f"/*!\nuPlot draws the charts.\n{licence}\n*/\n{ours}"
 
 
@@ -357,7 +361,13 @@ def _style() -> str:
 @cache
 def _environment() -> Environment:
     made = environment(_HERE)
-    made.filters |= {"number": words.number, "ratio": words.ratio, "seconds": words.seconds, "moment": words.moment, "many": words.many}
+    made.filters |= {
+        "number": words.number,
+        "ratio": words.ratio,
+        "duration": duration,
+        "stamped": partial(stamped, zone=UTC),
+        "many": many,
+    }
     return made
 
 

@@ -24,8 +24,6 @@
     return cut(low);
   }
 
-  const clock = (at, max) => (max < 120 ? `${+at.toFixed(2)} s` : max < 7200 ? `${+(at / 60).toFixed(1)} min` : `${+(at / 3600).toFixed(1)} h`);
-
   // Where a span lies, in pixels of the plot: of the canvas when `canvas`, else of the page.
   function place(u, chart, [row, lane, begin, end, style], canvas) {
     const left = u.valToPos(begin, "x", canvas), right = u.valToPos(end, "x", canvas);
@@ -116,7 +114,7 @@
       scales: { x: { time: false, range: () => [0, chart.max] }, y: { dir: -1, range: () => [-0.5, rows - 0.5] } },
       axes: [
         { stroke: color("muted"), font: FONT, grid, ticks: { show: false }, size: 30, space: 60, incrs: [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 36000].filter(step => chart.unit || step >= 1),
-          values: (_, ticks) => ticks.map(at => (chart.unit ? clock(at, chart.max) : `${at}`)) },
+          values: (_, ticks) => ticks.map(at => (chart.unit ? duration(at) : `${at}`)) },
         { stroke: color("ink"), font: FONT, grid: { show: false }, ticks: { show: false }, size: room + 12, gap: 8,
           splits: () => labels.map((_, index) => index), values: () => labels },
       ],

@@ -6,14 +6,13 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import pairwise
 from shlex import quote
 from typing import Any
 
 from nightcrew.plugins.analyze.findings import REPOSITORY, Perspective
 from supervisor.kernel.errors import one_line
-from supervisor.kernel.format import many as many  # the pages take their words from here, this one too
+from supervisor.kernel.format import UNKNOWN, duration, listed, many
 from supervisor.kernel.retry import GATE
 from supervisor.views.figures import text as spent_words
 from supervisor.views.status import cut
@@ -27,7 +26,6 @@ Report = Mapping[str, Any]
 """The whole of `report.json`, schema 1."""
 
 SEVERITIES = ("high", "medium", "low")
-_UNKNOWN = "–"
 _NO_RESULT = frozenset({"failed", "missing"})
 _ENDED_BADLY = ("failed", "quarantined", "cancelled", "expired", "skipped")
 _LOOK_INTO = frozenset({"failed", "quarantined"})
@@ -81,7 +79,7 @@ def number(value: float | None) -> str:
     """`2,800`, `71.3`; a dash when it is not known."""
     match value:
         case None:
-            return _UNKNOWN
+            return UNKNOWN
         case int():
             return f"{value:,}"
         case _:
@@ -90,37 +88,7 @@ def number(value: float | None) -> str:
 
 def ratio(value: float | None) -> str:
     """Two decimals: what a speedup deserves."""
-    return _UNKNOWN if value is None else f"{value:.2f}"
-
-
-def seconds(value: float | None) -> str:
-    """`0.04 s`, `12.3 s`, `4 min 12 s`, `1 h 03 min`."""
-    if value is None:
-        return _UNKNOWN
-    if value < 0.1:
-        return f"{value:.2f} s"
-    if value < 60:
-        return f"{value:.1f} s"
-    whole = round(value)
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02} min"
-
-
-def moment(text: str | None) -> str:
-    """RFC 3339 as people write it; always UTC, because a report is read in more than one place."""
-    if not text:
-        return _UNKNOWN
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        return text
-    return f"{at.astimezone(UTC):%d %b %Y, %H:%M} UTC".lstrip("0")
-
-
-def listed(parts: Sequence[str]) -> str:
-    """`a`, `a and b`, `a, b and c`."""
-    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+    return UNKNOWN if value is None else f"{value:.2f}"
 
 
 def file(name: str) -> str:
@@ -357,9 +325,9 @@ def last_line(task: Mapping[str, Any]) -> str:
 
 
 def models(of: Mapping[str, Any]) -> str:
-    """What a task, or the whole report, took of models: `61k tokens, $0.33, waited 12.0 s`; empty when nothing is known of any."""
+    """What a task, or the whole report, took of models: `61k tokens, $0.33, waited 12s`; empty when nothing is known of any."""
     taken = of.get("spent")
-    return spent_words(taken, seconds(taken["wait_s"])) if taken else ""
+    return spent_words(taken, duration(taken["wait_s"])) if taken else ""
 
 
 _HELD_S = 0.1

@@ -35,7 +35,7 @@ from supervisor.features.map import open_map
 from supervisor.host import files, procfs, untrusted_fs
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import ConfigError, NightcrewError, NotFound, Refused, TimedOut, ToolFailed, UsageError, one_line
-from supervisor.kernel.format import rfc3339
+from supervisor.kernel.format import duration, rfc3339
 from supervisor.kernel.names import Identity
 from supervisor.store import sqlite
 from supervisor.views.status import cut
@@ -393,7 +393,7 @@ class Check:
             done = subprocess.run(words, capture_output=True, text=True, timeout=VERIFY_S, check=False)
         except subprocess.TimeoutExpired as error:
             hint = "nightcrew audit verify"
-            raise TimedOut("the check was ended", why=f"it took more than {VERIFY_S:.0f} s", hint=hint) from error
+            raise TimedOut("the check was ended", why=f"it took more than {duration(VERIFY_S)}", hint=hint) from error
         try:
             found: Mapping[str, Any] = json.loads(done.stdout)
         except ValueError as error:

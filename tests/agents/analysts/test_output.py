@@ -110,7 +110,7 @@ def test_a_git_that_hangs_is_stopped(tmp_path: Path) -> None:
     git.write_text("#!/bin/sh\nexec sleep 1000\n")
     git.chmod(0o755)
     done = run(tmp_path, "structure", PATH=f"{tmp_path}:{os.environ['PATH']}", ANALYST_TIMEOUT="0.5")
-    assert (done.returncode, done.stdout, done.stderr) == (1, b"", b"git was stopped: no answer in 0.5 s\n")
+    assert (done.returncode, done.stdout, done.stderr) == (1, b"", b"git was stopped: no answer in 500ms\n")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

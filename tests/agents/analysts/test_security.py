@@ -39,7 +39,7 @@ child = subprocess.Popen(["sleep", "1000"])
 open({str(path / "pids")!r}, "w").write(f"{{os.getpid()}} {{child.pid}}")
 time.sleep(1000)
 """
-    with pytest.raises(ToolFailed, match=r"^bandit was stopped: no answer in 4 s$"):
+    with pytest.raises(ToolFailed, match=r"^bandit was stopped: no answer in 4s$"):
         analyst.survey_security(_stub(path, script, 4), SOURCES, _ignore)
     for pid in (path / "pids").read_text().split():
         assert_gone(int(pid))

@@ -40,7 +40,7 @@ def test_a_command_at_its_limit_ends_with_a_child_that_ignores_term(bench: Bench
     ran = bench.run()
     (result,) = ran.tool_results
     assert result["is_error"] and result["content"].startswith("started\n")
-    assert "ended at its time limit of 0.3 s" in result["content"]
+    assert "ended at its time limit of 300ms" in result["content"]
     _is_gone(_pid(file))  # in its process group, so ended with it
 
 

@@ -184,7 +184,7 @@ def test_set_up_and_work_apart() -> None:
         "work_s": 5.0,
     }
     assert results.plainly(found) == (
-        "One after another 2 analysts took 10.0 s, at once 6.0 s; of that work 8.0 and 5.0 s: 1.60 times as fast, "
+        "One after another 2 analysts took 10s, at once 6s; of that work 8s and 5s: 1.60 times as fast, "
         "80 % of the 2.00 that 2 usable cores allow."
     )
 
@@ -198,8 +198,7 @@ def test_efficiency_is_of_the_cores_that_could_be_used() -> None:
 def test_the_plain_truth_when_it_did_not_help() -> None:
     slow = [span("a", 20, 21, 31), span("b", 20, 21, 31)]
     assert results.plainly(results.figures([*slow, *ALONE], 1)) == (
-        "Running at once did not help: one after another 2 analysts took 10.0 s, at once 11.0 s; of that work 8.0 and 10.0 s, "
-        "on 1 usable core."
+        "Running at once did not help: one after another 2 analysts took 10s, at once 11s; of that work 8s and 10s, on 1 usable core."
     )
 
 
@@ -222,10 +221,9 @@ def test_without_a_whole_baseline_nothing_is_compared() -> None:
 def test_work_too_short_to_measure() -> None:
     spans = [span("a", 20, 21, 21), span("a", 0, 1, 1, Phase.BASELINE)]
     assert (
-        results.plainly(results.figures(spans, 2))
-        == "One after another 1 analyst took 1.0 s, at once 1.0 s; the work was too short to compare."
+        results.plainly(results.figures(spans, 2)) == "One after another 1 analyst took 1s, at once 1s; the work was too short to compare."
     )
-    assert results.plainly(results.figures(spans[:1], 2)) == "1 analyst took 1.0 s on 2 usable cores."
+    assert results.plainly(results.figures(spans[:1], 2)) == "1 analyst took 1s on 2 usable cores."
 
 
 def test_one_that_still_runs_is_no_failure() -> None:
@@ -249,7 +247,7 @@ def test_what_failed_or_ran_again_is_compared_with_nothing() -> None:
     alone = [span("a", 0, 1, 5, Phase.BASELINE), span("b", 605, 606, 610, Phase.BASELINE)]
     found = results.figures([*alone, *CREW], 2, ["alone-c", "c"])
     assert found and (found.sequential, found.speedup) == (None, None)
-    assert results.plainly(found) == "alone-c, c failed or ran more than once, so the times say nothing about running at once."
+    assert results.plainly(found) == "alone-c and c failed or ran more than once, so the times say nothing about running at once."
     good = outcome(facts(TESTS))
     again = {**good, "result": {**good["result"], "epoch": 2}}
     assert results.spoilt([good, again, {**good, "state": "failed"}, {**good, "state": "running"}]) == ["tests", "tests"]
@@ -278,7 +276,7 @@ def test_it_is_said_when_those_that_were_to_begin_together_did_not() -> None:
 
     late = begun(0.0, 3.25, ANALYST_TOGETHER="1")
     assert late.to_json()["began_apart_s"] == 3.25
-    assert results.plainly(late).endswith(". The analysts were to begin together, but began 3.2 s apart.")
+    assert results.plainly(late).endswith(". The analysts were to begin together, but began 3.2s apart.")
     held, never_asked = begun(0.0, 0.9, ANALYST_TOGETHER="1"), begun(0.0, 3.25)
     assert (held.began_apart_s, never_asked.began_apart_s) == (0.9, None)
     assert "apart" not in results.plainly(held) + results.plainly(never_asked)

@@ -230,7 +230,7 @@ def test_the_breaker_opens_before_the_limit_when_others_will_take_what_is_left()
     for number in range(1, 10):
         play << sent(number)
     play >> Responded(0, said(5_000)) >> Began(0, Usage(1000, 0))
-    play << journal("limit", CLOSED, OPEN, why="tokens would be gone within 10 s")
+    play << journal("limit", CLOSED, OPEN, why="tokens would be gone within 10s")
     view = pool(play)
     assert view.breaker is OPEN
     assert view.opens_in_s
@@ -251,7 +251,7 @@ def test_a_breaker_that_opened_because_others_took_more_than_the_limit_gives_tri
         turn(play, ticket, said(round(left, -3)), Usage(500, 0))
         play >> After(2)
     play >> ask(30, tokens=500) << sent(30) >> Responded(30, said(0)) >> Began(30, Usage(500, 0))
-    play << journal("limit", CLOSED, OPEN, why="tokens would be gone within 10 s") >> Ended(30, End.SERVED, Usage(500, 0))
+    play << journal("limit", CLOSED, OPEN, why="tokens would be gone within 10s") >> Ended(30, End.SERVED, Usage(500, 0))
     assert tokens(play).outside_per_minute > 60_000
     assert play.traffic.view(play.now).agents[0].share_tpm in (None, 0.0), "nothing is left to share"
     assert play >> ask(31, tokens=500) >> After(61) << journal("limit", OPEN, CLOSED) << sent(31)

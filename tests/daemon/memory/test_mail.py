@@ -63,7 +63,7 @@ async def test_loops_and_floods_are_damped_and_say_when_to_try_again(tmp_path: P
         sends = await asyncio.gather(*(kit.send(A, "c", str(number)) for number in range(40)), return_exceptions=True)
         refused = [one for one in sends if isinstance(one, Refused)]
         assert len(sends) - len(refused) == TERMS.pair_burst, "also of those that come at the same moment"
-        assert refused[0].hint == "again in 20 s, with all that is to be said in one"
+        assert refused[0].hint == "again in 20s, with all that is to be said in one"
         assert await kit.send(B, "c", "another sender may") and await kit.send(PERSON, "c", "and a person always")
         kit.clock.ahead += TERMS.pair_every_s
         assert await kit.send(A, "c", "there is room for one more")

@@ -183,7 +183,7 @@ def test_events_of_other_hours_are_not_told(tmp_path: Path) -> None:
         made.note(None, None, "machine rebooted", BEGAN + 9000)
     told = [(event.kind, event.words, event.until) for event in night_report.read(made.home, RUN, NOW).events]
     assert told == [
-        ("machine", "the clock was set back by 1 h 00 min", None),
+        ("machine", "the clock was set back by 1h", None),
         ("outage", "no provider serves anything", None),
         ("night", "nothing more was started: its cap is reached", None),
     ]

@@ -43,7 +43,7 @@ def test_what_did_not_end_well_is_marked_in_its_last_part() -> None:
     tries = [attempt(0, 1, 5, "failed"), attempt(6, None, 7, "lost"), attempt(8, 9, 12)]
     ((_, chart),) = model.timeline(report(tasks=[task("a", attempts=tries)]))
     assert [span[4] for span in chart["spans"]] == ["setup", "bad", "bad", "setup", "work"]
-    assert chart["spans"][1][5] == "a: work 4.0 s, then failed"
+    assert chart["spans"][1][5] == "a: work 4s, then failed"
 
 
 def test_a_running_attempt_lasts_until_the_report() -> None:

@@ -149,19 +149,6 @@ def test_the_time_of_a_task_is_that_of_all_its_attempts() -> None:
     assert words.spent(task("b", attempts=[])) == words.Spent(None, None, None)
 
 
-@pytest.mark.parametrize(
-    ("value", "shown"), [(None, "–"), (0.04, "0.04 s"), (12.34, "12.3 s"), (251.6, "4 min 12 s"), (3780, "1 h 03 min")]
-)
-def test_seconds(value: float | None, shown: str) -> None:
-    assert words.seconds(value) == shown
-
-
-def test_moments_are_utc() -> None:
-    assert words.moment("2026-11-01T06:30:00.000Z") == "1 Nov 2026, 06:30 UTC"
-    assert words.moment("2026-11-01T00:30:00+02:00") == "31 Oct 2026, 22:30 UTC"
-    assert (words.moment(None), words.moment("soon")) == ("–", "soon")
-
-
 def test_clean_shows_what_cannot_be_seen() -> None:
     assert words.clean({"a\n": ["\u202egpj\x1b", 3, None, ("\udcff",)]}) == {"a\\n": ["\\u202egpj\\x1b", 3, None, ["\\udcff"]]}
 

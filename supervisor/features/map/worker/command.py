@@ -23,6 +23,7 @@ from typing import Any, NoReturn
 from supervisor.features.map.worker import worker
 from supervisor.features.map.worker.worker import RESULT_MAX, TIMEOUT_S, Item, Result, done, failed
 from supervisor.kernel.errors import UsageError
+from supervisor.kernel.format import duration
 
 # Command
 # -------
@@ -112,7 +113,7 @@ class _Child:
         if self._too_much:
             return failed(f"it printed more than {RESULT_MAX} bytes")
         if not in_time:
-            return failed(f"it took longer than {timeout_s:g} s")
+            return failed(f"it took longer than {duration(timeout_s)}")
         return self._judged()
 
     def _read(self, deadline: float, still: Callable[[], None]) -> bool:
@@ -250,7 +251,7 @@ class Call:
         if isinstance(answer, Result):
             return answer
         how = self._ended(self._child)
-        return failed(how if answer else f"it took longer than {self.timeout_s:g} s")
+        return failed(how if answer else f"it took longer than {duration(self.timeout_s)}")
 
     def _ended(self, child: _CallChild) -> str:
         self._child = None

@@ -20,6 +20,7 @@ from agents.runner.child import adopt_orphans
 from supervisor.host import procfs
 from supervisor.host.procfs import Seen
 from supervisor.kernel.errors import NeedsHuman, NightcrewError, Refused, ToolFailed, ToolMissing, UsageError, one_line
+from supervisor.kernel.format import duration
 
 # Asking
 # ------
@@ -302,7 +303,7 @@ class Worktree:
         except FileNotFoundError:
             raise ToolMissing("no program", on="git", hint="install git") from None
         except subprocess.TimeoutExpired:
-            raise ToolFailed("git took too long", on=words[0], why=f"more than {DEADLINE_S:.0f} s") from None
+            raise ToolFailed("git took too long", on=words[0], why=f"more than {duration(DEADLINE_S)}") from None
         if done.returncode:
             raise ToolFailed("git failed", on=words[0], why=done.stderr.decode("utf-8", "backslashreplace").strip()[:300])
         return os.fsdecode(done.stdout)

@@ -1,7 +1,8 @@
 // One agent: what it shows now, what it changed, what it said. A page is followed only while it is in sight.
 
-import { act, age, arrange, askText, confirm, confirmMerge, el, follow, get, keys, line, moment, now, readOnly, say, setText } from "./core.js";
+import { act, arrange, askText, confirm, confirmMerge, el, follow, get, keys, line, now, readOnly, say, setText } from "./core.js";
 import { Diff } from "./diff.js";
+import { age, brief } from "./format.js";
 
 const task = decodeURIComponent(location.pathname.slice("/agent/".length));
 const PAGES = [["screen", "Screen"], ["diff", "Diff"], ["transcript", "Transcript"], ["log", "Log"], ["history", "Timeline"], ["resources", "Resources"]];
@@ -44,7 +45,7 @@ function says() {
   const is = row || known;
   if (!is) return;
   const took = known && known.ended && known.since ? `, took ${age(known.ended - known.since)}` : "";
-  const lasted = is.ended ? `ended ${moment(is.ended)}${took}` : is.since ? age(now() - is.since) : "";
+  const lasted = is.ended ? `ended ${brief(is.ended, now())}${took}` : is.since ? age(now() - is.since) : "";
   const said = [is.id, is.kind, is.state, is.epoch ? `attempt ${is.epoch}` : "", lasted, is.branch, is.why || (row && !row.asks ? row.says : "")].filter(Boolean);
   while (facts.children.length < said.length) facts.append(el("span"));
   while (facts.children.length > said.length) facts.lastChild.remove();

@@ -1,5 +1,6 @@
 import { el, get } from "./core.js";
 import { command, main, mark, moment, note, page, pager, query, section, table } from "./show.js";
+import { duration } from "./format.js";
 
 const view = query.get("of") === "journal" ? "journal" : "audit", before = query.get("before") || "";
 const task = (one) => (one.task ? el("a", { href: `/agent/${one.task.split("/").map(encodeURIComponent).join("/")}` }, one.epoch ? `${one.task}:${one.epoch}` : one.task) : null);
@@ -27,7 +28,7 @@ function verdict(found) {
   const rows = Object.entries(found.proven).map(([name, number]) => `${number} rows of the ${name}`).join(", ");
   const newer = Object.entries(found.newer).filter(([, number]) => number).map(([name, number]) => `${number} of the ${name}`).join(", ");
   const where = found.table ? `${found.table}${found.row ? `, row ${found.row}` : ""}: ` : found.line ? `line ${found.line}: ` : "";
-  const said = found.whole ? `${found.records} records${rows ? `, ${rows}` : ""}, in ${found.took_s} s` : `${where}${found.why}`;
+  const said = found.whole ? `${found.records} records${rows ? `, ${rows}` : ""}, in ${duration(found.took_s)}` : `${where}${found.why}`;
   return [
     el("p", {}, found.whole ? mark("D", "whole", "good") : mark("!", "not whole"), ` ${said}`),
     newer ? note(`newer rows, which no record proves yet: ${newer}`) : null, ...found.warnings.map((text) => el("p", {}, mark("?", text, "ask"))),

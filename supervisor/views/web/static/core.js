@@ -305,25 +305,6 @@ function linked(yes) {
   setText(link, yes ? (readOnly ? "live, read only" : "live") : "not connected; trying again");
 }
 
-// Words ------------------------------------------------------------------------------------------------------------------------------
-
-/** `7s`, `4m10s`, `2h05m`, `3d`. */
-export function age(seconds) {
-  const s = Math.max(0, Math.floor(seconds));
-  if (s < 60) return `${s}s`;
-  if (s < 3600) return `${Math.floor(s / 60)}m${String(s % 60).padStart(2, "0")}s`;
-  if (s < 86400) return `${Math.floor(s / 3600)}h${String(Math.floor(s / 60) % 60).padStart(2, "0")}m`;
-  return `${Math.floor(s / 86400)}d`;
-}
-
-/** Time of day of a moment, of another day its date: `14:05`, `21 Nov`, `2025-11`. */
-export function moment(seconds) {
-  const then = new Date(seconds * 1000), today = new Date(now() * 1000);
-  if (then.toDateString() === today.toDateString()) return `${String(then.getHours()).padStart(2, "0")}:${String(then.getMinutes()).padStart(2, "0")}`;
-  if (then.getFullYear() === today.getFullYear()) return `${then.getDate()} ${"Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(" ")[then.getMonth()]}`;
-  return `${then.getFullYear()}-${String(then.getMonth() + 1).padStart(2, "0")}`;
-}
-
 // Keys -------------------------------------------------------------------------------------------------------------------------------
 
 /** Have keys do things: `{ "w": () => ... }`. Not while somebody types, and not with Ctrl, Alt or Meta. */

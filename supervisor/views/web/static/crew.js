@@ -1,7 +1,8 @@
 // The crew in its groups. A row stays the same element while its task is shown, so focus, marks and a reader's place stay too.
 
-import { act, age, arrange, askText, confirm, confirmMerge, dialog, el, follow, get, keys, moment, now, readOnly, say, setText } from "./core.js";
+import { act, arrange, askText, confirm, confirmMerge, dialog, el, follow, get, keys, now, readOnly, say, setText } from "./core.js";
 import { newTask } from "./start.js";
+import { age, brief } from "./format.js";
 
 const main = document.getElementById("main");
 const facts = el("dl", { class: "facts", "aria-label": "Figures" });
@@ -156,7 +157,7 @@ function tick() {
   const at = now();
   for (const row of rows.values()) {
     if (!row.node.isConnected) continue;
-    if (row.facts.ended !== null) setText(row.age, moment(row.facts.ended));
+    if (row.facts.ended !== null) setText(row.age, brief(row.facts.ended, now()));
     else setText(row.age, row.facts.since === null ? "" : age(at - row.facts.since));
   }
 }

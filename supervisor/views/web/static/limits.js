@@ -1,11 +1,11 @@
 import { el, follow, setText } from "./core.js";
 import { Chart } from "./charts.js";
-import { main, mark, money, moment, note, percent, redraw, section, short, span, state, table } from "./show.js";
+import { main, mark, moment, note, redraw, section, state, table } from "./show.js";
+import { duration, money, percent, short } from "./format.js";
 
 const INKS = ["c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8"], UNITS = { requests: "requests a minute", input: "input tokens a minute", output: "output tokens a minute", tokens: "tokens a minute" };
 const WAITS = { wait: "Waiting for its turn", first_byte: "To the first byte", total: "The whole turn" };
 const letter = (one) => (one.state === "open" ? "O" : "½");
-const seconds = (value) => (value < 10 ? `${+value.toFixed(1)}s` : span(value));
 
 const trouble = el("p", { class: "trouble", role: "alert", hidden: true });
 const tiles = el("div", {}), tables = el("div", {});
@@ -83,8 +83,8 @@ function now(found) {
   const left = found.pools.map((pool) => pool.exhausted_in_s).filter((one) => one !== null), open = found.pools.filter((pool) => pool.breaker !== "closed").length;
   const facts = [
     ["Breakers", open ? mark("!", `${open} not closed`) : mark("D", "all closed", "good")],
-    ["Forecast", left.length ? `empty in ${span(Math.min(...left))}` : "not running out"],
-    ["Waiting", `${queued}`], ["A new request waits", delay >= 1 ? span(delay) : "not at all"],
+    ["Forecast", left.length ? `empty in ${duration(Math.min(...left))}` : "not running out"],
+    ["Waiting", `${queued}`], ["A new request waits", delay >= 1 ? duration(delay) : "not at all"],
     ["Cache", percent(figures?.cache_hits) || "–"], ["Tokens for a dollar", short(figures?.tokens_per_usd) || "–"],
     ["Tonight", found.tonight_usd === null || found.tonight_usd === undefined ? "no cap" : `${money(found.tonight_usd)} of ${money(found.caps?.cost_per_night)}`],
   ];
@@ -109,15 +109,15 @@ function lists({ now: found, breakers }) {
 
 function pools(found) {
   const rows = found.flatMap((pool) => (pool.dimensions.length ? pool.dimensions : [null]).map((one) => [
-    pool.key, one ? one.name : null, state(pool.breaker), pool.breaker_why || (pool.opens_in_s === null ? null : `tries again in ${span(pool.opens_in_s)}`), one ? short(one.limit_per_minute) : null,
-    one ? short(one.reserved) : null, one ? short(one.outside_per_minute) : null, one ? percent(one.saturation) : null, pool.exhausted_in_s === null ? null : span(pool.exhausted_in_s), String(pool.in_flight),
+    pool.key, one ? one.name : null, state(pool.breaker), pool.breaker_why || (pool.opens_in_s === null ? null : `tries again in ${duration(pool.opens_in_s)}`), one ? short(one.limit_per_minute) : null,
+    one ? short(one.reserved) : null, one ? short(one.outside_per_minute) : null, one ? percent(one.saturation) : null, pool.exhausted_in_s === null ? null : duration(pool.exhausted_in_s), String(pool.in_flight),
   ]));
   return table("Limits now", ["Limit", "Of", "Breaker", "~Why", "#A minute", "#Reserved", "#Others", "#Used", "#Empty in", "#Under way"], rows, { quiet: true });
 }
 
 function agents(found) {
   const rows = found.agents.map((one) => [
-    one.name, one.task_class, short(one.used_tpm), short(one.share_tpm), one.place ? `#${one.place}` : null, one.queued ? span(one.waiting_s) : null,
+    one.name, one.task_class, short(one.used_tpm), short(one.share_tpm), one.place ? `#${one.place}` : null, one.queued ? duration(one.waiting_s) : null,
     three(one.figures?.wait), three(one.figures?.first_byte), three(one.figures?.total), one.figures ? money(one.figures.cost_usd) || `>${money(one.figures.known_usd)}` : null, percent(one.figures?.cache_hits),
   ]);
   return el("div", {}, table("Agents now: P50 / P95 / P99 in seconds", ["Agent", "Class", "#A minute", "#Share", "Place", "#Waits", "#Wait", "#First byte", "#Turn", "#Cost", "#Cache"], rows, { quiet: true }),

@@ -1,5 +1,6 @@
 import { el } from "./core.js";
-import { command, many, mark, moment, note, page, pager, query, span, state, table } from "./show.js";
+import { command, mark, moment, note, page, pager, query, state, table } from "./show.js";
+import { duration, many } from "./format.js";
 
 const skip = query.get("skip") || "";
 
@@ -11,8 +12,8 @@ function bar(one) {
 
 function map(one) {
   if (one.trouble) return el("section", { class: "map" }, el("h2", {}, one.id), el("p", { class: "trouble" }, one.trouble));
-  const left = one.left_s ? `, about ${span(one.left_s)} left` : "";
-  const pace = one.item_s ? `${span(one.item_s)} an item${left}` : "nothing was measured yet";
+  const left = one.left_s ? `, about ${duration(one.left_s)} left` : "";
+  const pace = one.item_s ? `${duration(one.item_s)} an item${left}` : "nothing was measured yet";
   const workers = one.workers.map((worker) => [worker.task, String(worker.epoch), String(worker.shard), String(worker.items)]);
   const failures = one.failures.map((failure) => [failure.item, String(failure.tries), failure.why]);
   return el("section", { class: "map" },

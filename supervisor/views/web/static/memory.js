@@ -1,5 +1,6 @@
 import { el } from "./core.js";
-import { address, command, commands, main, mark, moment, note, page, pager, projects, query, section, size, table } from "./show.js";
+import { address, command, commands, main, mark, moment, note, page, pager, projects, query, section, table } from "./show.js";
+import { size } from "./format.js";
 
 const path = query.get("path") || "", after = query.get("after") || "", before = query.get("before") || "", version = query.get("version") || "";
 const who = (one) => (one.epoch ? `${one.author}:${one.epoch}` : one.author);

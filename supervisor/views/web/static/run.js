@@ -1,5 +1,6 @@
 import { el } from "./core.js";
-import { command, commands, mark, money, moment, note, page, pager, query, section, short, span, state, table } from "./show.js";
+import { command, commands, mark, moment, note, page, pager, query, section, state, table } from "./show.js";
+import { duration, money, short } from "./format.js";
 
 const run = decodeURIComponent(location.pathname.slice("/run/".length));
 const after = query.get("after") || "";
@@ -20,7 +21,7 @@ function tasks(shape) {
   const heads = ["Task", "State", "~What", "Kind", "#Time", "#Queue", "#Tokens wait", "#Person", "#Tokens", "#Cost", "Changes", "Started"];
   const rows = shape.tasks.map((one) => [
     el("a", { href: `/agent/${one.id.split("/").map(encodeURIComponent).join("/")}`, "data-key": one.id }, one.name), state(one.state),
-    el("span", {}, el("bdi", {}, one.title), one.why ? " " : "", one.why ? el("bdi", { class: "note" }, one.why) : ""), one.kind, span(one.seconds), span(one.queue_s), span(one.tokens_s), span(one.human_s),
+    el("span", {}, el("bdi", {}, one.title), one.why ? " " : "", one.why ? el("bdi", { class: "note" }, one.why) : ""), one.kind, duration(one.seconds), duration(one.queue_s), duration(one.tokens_s), duration(one.human_s),
     short(one.tokens), money(one.cost_usd), one.files === null ? null : `${one.files} files +${one.plus} −${one.minus}`, moment(one.started),
   ]);
   return table("Tasks, in the plan's order", heads, rows, { quiet: true });
@@ -28,7 +29,7 @@ function tasks(shape) {
 
 function waits(found) {
   if (!found) return null;
-  const rows = found.top.map((one) => [one.task, one.kind, one.whom, String(one.waits), span(one.seconds), span(one.longest_s)]);
+  const rows = found.top.map((one) => [one.task, one.kind, one.whom, String(one.waits), duration(one.seconds), duration(one.longest_s)]);
   return section("What agents waited for", note(found.said), table("The longest waits", ["Who", "Kind", "For whom", "#Times", "#Together", "#Longest"], rows, { quiet: true }));
 }
 

@@ -1,5 +1,6 @@
 // What the pages that show rows share: tables, pages of them, moments, amounts, commands to type. Texts are only ever texts.
 import { el, follow, get, say, setText } from "./core.js";
+import { clock, date } from "./format.js";
 
 export const query = new URLSearchParams(location.search);
 export const main = document.getElementById("main");
@@ -139,47 +140,11 @@ export const commands = (texts) => (texts && texts.length ? el("div", { class: "
 
 // Words ------------------------------------------------------------------------------------------------------------------------------
 
-const two = (number) => String(number).padStart(2, "0");
-
 /** A moment (RFC 3339, or seconds since 1970) by the local clock. */
 export function moment(at) {
   if (at === null || at === undefined || at === "" || at === 0) return null;
-  const when = new Date(typeof at === "number" ? at * 1000 : at), today = new Date();
+  const when = new Date(typeof at === "number" ? at * 1000 : at);
   if (Number.isNaN(when.getTime())) return String(at);
-  const clock = `${two(when.getHours())}:${two(when.getMinutes())}:${two(when.getSeconds())}`;
-  const day = `${when.getFullYear()}-${two(when.getMonth() + 1)}-${two(when.getDate())}`;
-  const text = when.toDateString() === today.toDateString() ? clock : `${day} ${clock.slice(0, 5)}`;
+  const text = date(when) === date(new Date()) ? clock(when) : `${date(when)} ${clock(when).slice(0, 5)}`;
   return el("time", { datetime: when.toISOString(), title: when.toISOString() }, text);
 }
-
-/** `840`, `1.2k`, `61k`, `3.4M`. */
-export function short(value) {
-  if (value === null || value === undefined) return null;
-  let left = value;
-  for (const unit of ["", "k", "M", "G"]) {
-    if (Math.abs(left) < 999.5 || unit === "G") return unit && Math.abs(left) < 9.95 ? `${left.toFixed(1)}${unit}` : `${Math.round(left)}${unit}`;
-    left /= 1000;
-  }
-  return null;
-}
-export const money = (usd) => (usd === null || usd === undefined ? null : `$${usd >= 0.995 || usd === 0 ? usd.toFixed(2) : usd.toFixed(4)}`);
-export const percent = (part, digits = 0) => (part === null || part === undefined ? null : `${(100 * part).toFixed(digits)}%`);
-
-/** `0.4s`, `12s`, `4m10s`, `2h05m`. */
-export function span(seconds) {
-  if (seconds === null || seconds === undefined) return null;
-  if (seconds > 0 && seconds < 9.95) return `${seconds.toFixed(1)}s`;
-  const s = Math.round(seconds);
-  if (s < 60) return `${s}s`;
-  if (s < 3600) return `${Math.floor(s / 60)}m${two(s % 60)}s`;
-  return `${Math.floor(s / 3600)}h${two(Math.floor(s / 60) % 60)}m`;
-}
-
-/** Bytes as `384 MiB`. */
-export function size(bytes) {
-  if (bytes === null || bytes === undefined) return null;
-  if (bytes < 1024) return `${bytes} B`;
-  if (bytes < 2 ** 20) return `${Math.round(bytes / 1024)} KiB`;
-  return bytes < 2 ** 30 ? `${Math.round(bytes / 2 ** 20)} MiB` : `${(bytes / 2 ** 30).toFixed(1)} GiB`;
-}
-export const many = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;

@@ -1,0 +1,55 @@
+// The figures of the page, spelled as supervisor/kernel/format.py spells them. What is unknown is null.
+
+const two = (number) => String(number).padStart(2, "0");
+const isNone = (value) => value === null || value === undefined;
+
+/** `40ms`, `4.2s`, `12s`, `3m20s`, `2h05m`, `4d03h`. */
+export function duration(seconds) {
+  if (isNone(seconds)) return null;
+  if (seconds > 0 && seconds < 0.9995) return `${(seconds * 1000).toFixed(0)}ms`;
+  if (seconds > 0 && seconds < 9.95) return `${seconds.toFixed(1)}s`.replace(".0s", "s");
+  const whole = Math.max(0, Math.round(seconds));
+  for (const [unit, length, part, shorter] of [["d", 86400, "h", 3600], ["h", 3600, "m", 60], ["m", 60, "s", 1]]) {
+    const rest = Math.floor((whole % length) / shorter);
+    if (whole >= length) return `${Math.floor(whole / length)}${unit}${rest ? two(rest) + part : ""}`;
+  }
+  return `${whole}s`;
+}
+
+/** Of what goes on: whole seconds, rounded down. */
+export const age = (seconds) => duration(isNone(seconds) ? null : Math.trunc(seconds));
+
+/** Bytes: `512 B`, `1.5 KiB`, `384 MiB`, `31.3 GiB`. */
+export function size(bytes) {
+  if (isNone(bytes)) return null;
+  let value = bytes, unit = "B";
+  for (const larger of ["KiB", "MiB", "GiB"]) if (Math.abs(value) >= 1023.95) [value, unit] = [value / 1024, larger];
+  return `${value.toFixed(unit !== "B" && Math.abs(value) < 99.95 ? 1 : 0)} ${unit}`;
+}
+
+/** Tokens: `840`, `1.2k`, `61k`, `3.4M`. */
+export function short(count) {
+  if (isNone(count)) return null;
+  let value = count, unit = "";
+  for (const larger of ["k", "M", "G"]) if (Math.abs(value) >= 999.5) [value, unit] = [value / 1000, larger];
+  return `${value.toFixed(unit && Math.abs(value) < 9.95 ? 1 : 0)}${unit}`;
+}
+
+/** Dollars: `$4.21`, `$0.25`, `$0.0123`. */
+export const money = (usd) => (isNone(usd) ? null : `$${usd >= 0.995 ? usd.toFixed(2) : usd.toFixed(4).replace(/0{1,2}$/, "")}`);
+export const percent = (part, digits = 0) => (isNone(part) ? null : `${(Number((100 * part).toFixed(digits)) + 0).toFixed(digits)}%`);
+export const many = (number, noun) => `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
+
+/** `14:05:09`, local time. */
+export const clock = (when) => [when.getHours(), when.getMinutes(), when.getSeconds()].map(two).join(":");
+
+/** `2026-11-28`, local time. */
+export const date = (when) => `${when.getFullYear()}-${two(when.getMonth() + 1)}-${two(when.getDate())}`;
+
+/** Seconds since 1970 in at most 7 columns, by local time: `14:05` on the day of `now`, `21 Nov` in its year, else `2025-11`. */
+export function brief(at, now) {
+  const then = new Date(at * 1000), today = new Date(now * 1000);
+  if (date(then) === date(today)) return clock(then).slice(0, 5);
+  if (then.getFullYear() === today.getFullYear()) return `${then.getDate()} ${"Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(" ")[then.getMonth()]}`;
+  return date(then).slice(0, 7);
+}
