@@ -47,7 +47,6 @@ EXCEPTIONS = {
     ("night.install", "service.autostart"),
     ("night.install", "service.rules"),
     ("night.report", "best_of.view"),
-    ("night.report_pages", "best_of.view"),
     ("night.report_rows", "best_of.view"),
     ("night.report_rows", "retention.archive"),
     ("night.view", "service.rules"),

@@ -110,10 +110,10 @@ def publish(home: Home, report: dict[str, Any], output: Path | None) -> Publishe
     directory = (
         output.absolute() if output is not None else home.root / "runs" / report["run"]["id"]
     )  # a page to open has an absolute address
-    written = pages.write(report, directory)
+    page = pages.write(report, directory)
     if (figures := model.benchmark(report)) is not None:
         files.atomic_write(directory / "benchmark_results.json", json.dumps(figures, indent=2).encode() + b"\n")
-    return Published(report, written.html)
+    return Published(report, page)
 
 
 def show(published: Published, *, as_json: bool, opened: bool | None) -> None:

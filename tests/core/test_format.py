@@ -111,7 +111,7 @@ ELSEWHERE = (
     "supervisor/views/web/static/format.js",
     "nightcrew/plugins/bench",  # tables of aligned figures
     "nightcrew/plugins/sim",  # what providers send
-    "supervisor/views/report/vendor",
+    "supervisor/views/web/vendor",
 )
 ALLOWED = {
     "minutes by the limit of",  # a range of minutes with a decimal

@@ -37,6 +37,7 @@ REWRITTEN = {
     "agents/zygote/lifecycle.py": "who a warm process is",
     "supervisor/cli/setup.py": "nightcrew.toml",
     "supervisor/cli/reporting.py": "benchmark_results.json",
+    "supervisor/views/document.py": "report and night: .html, .md, .json",
     "supervisor/views/web/serving.py": "web.json",
     "supervisor/server/attempts/observe.py": "hooks.json",
     "supervisor/server/attempts/collect.py": "result.json, diff.patch, screen.txt",
@@ -47,7 +48,6 @@ REWRITTEN = {
     "supervisor/server/attempts/pausing.py": "paused",
     "supervisor/server/prices.py": "prices.json",
     "supervisor/features/quotas/service.py": "quotas.json",
-    "supervisor/views/report/pages.py": "report.html, report.md, report.json",
     "supervisor/gateway/process_lock.py": "gateway.json",
     "supervisor/features/audit/log.py": "audit.head",
     "supervisor/host/secrets.py": "secret, keys",
@@ -161,7 +161,8 @@ def priced(place: Path) -> tuple[Path, Callable[[], object]]:
 
 def reported(place: Path) -> tuple[Path, Callable[[], object]]:
     shape = json.loads((ROOT / "tests" / "data" / "report" / "ordinary.json").read_text())
-    return pages.write(shape, place / "runs").json, lambda: pages.write({**shape, "more": 1}, place / "runs")
+    pages.write(shape, place / "runs")
+    return place / "runs" / "report.json", lambda: pages.write({**shape, "more": 1}, place / "runs")
 
 
 @pytest.mark.parametrize("rewritten", [trusted, edited, known_gateway, priced, reported])

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from supervisor.features.night.report_rows import Night, Spent, Task
 from supervisor.kernel.format import UNKNOWN, duration, listed, many, money, percent, short, stamped
 from supervisor.kernel.states import TaskState
-from supervisor.views.report.words import Verdict, clean
+from supervisor.views.document import Verdict
 
 Shape = Mapping[str, Any]
 NO_CAUSE = "no cause was recorded"
 ELSEWHERE = "left commits that are not on its branch; a ref of their own keeps them"
+NAMES_SHOWN = 40
+"""Names of tasks in a sentence."""
 FILES_SHOWN = 8
 """Names of files that conflict, of one branch with another."""
 
@@ -264,11 +266,6 @@ def files(names: Sequence[str]) -> str:
     return listed(names, FILES_SHOWN)
 
 
-def names(tasks: Iterable[Shape], at_most: int = 40) -> str:
-    """`lint, types and 3 more`."""
-    return listed([one["name"] for one in tasks], at_most)
-
-
 def alone(shape: Shape) -> str:
     """What it would have cost with one agent at a time."""
     found = shape["alone"]
@@ -298,7 +295,7 @@ def shown(shape: Shape) -> dict[str, Any]:
     """The report as a page draws it: every text is harmless to look at, and those of several lines are lists of lines."""
     needs = [one | {"question": lines(one["question"])[:QUESTION_LINES], "diff": _diff(one)} for one in shape["needs"]]
     unwell = [one | {"diff": _diff(one), "printed": lines(one["printed"])} for one in shape["unwell"]]
-    facts: dict[str, Any] = clean(_cut({**shape, "needs": needs, "unwell": unwell}))
+    facts: dict[str, Any] = _cut({**shape, "needs": needs, "unwell": unwell})
     return facts
 
 

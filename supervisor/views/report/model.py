@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -24,6 +24,7 @@ from supervisor.kernel.states import TaskState
 from supervisor.store import queries
 from supervisor.store.queries import RunView, TaskView
 from supervisor.views import figures, status, waits
+from supervisor.views.document import Lane, Lanes, ticks
 from supervisor.views.report.words import SEVERITIES, Report, file, number, parts
 
 # Model
@@ -170,84 +171,61 @@ def _prose(outcomes: Iterable[Mapping[str, Any]]) -> dict[str, str] | None:
 
 # Charts
 # ------
-# What the charts draw: each is rows of horizontal spans on one scale, as plain JSON for report.js. Pure.
+# The pictures of the page. Pure.
 
 
 MAX_ROWS = 60
-"""Of a timeline: more would be taller than any screen, and browsers refuse canvases beyond 16,384 pixels."""
+"""Of a timeline: more is taller than any screen."""
 MAX_FILES = 12
 """Of the hot spots; the table has them all."""
-
-Chart = dict[str, Any]
-"""{"rows": [label], "lanes": spans side by side in a row, "max": end of the scale, "unit": "" or "s", "keep": "head" or "tail" of a
-label that is too long, "spans": [[row, lane, begin, end, style, text], …]}; the styles are drawn by report.js."""
+_LABELS = {"setup": "set-up", "held": "held for the others", "work": "work", "bad": "did not end well"}
 
 
-def all_charts(report: Report) -> dict[str, Chart]:
-    """Every chart that has something to show, by its name: scores, hot, and time-0, time-1 for the panels of the timeline."""
-    summary = report["summary"]
-    found = {} if summary is None else {"scores": scores(summary), "hot": hot_spots(summary)}
-    found |= {f"time-{index}": chart for index, (_, chart) in enumerate(timeline(report))}
-    return {name: chart for name, chart in found.items() if chart["spans"]}
+def scores(summary: Mapping[str, Any]) -> Lanes:
+    """The score per 1,000 lines of each perspective, with its weight; a perspective without one keeps its empty row."""
+    rows = []
+    for one in summary["perspectives"]:
+        score, weight = one["score_per_kloc"], summary["weights"].get(one["name"], 0)
+        spans = [] if score is None else [(0.0, score, "score", f"{one['name']}: {number(score)}")]
+        rows.append(Lane(f"{one['name']} × {weight}: {number(score)}", spans))
+    return Lanes(rows, 100)
 
 
-def scores(summary: Mapping[str, Any]) -> Chart:
-    """Both scores of each perspective; one that has none keeps its empty row."""
-    spans = []
-    for row, one in enumerate(summary["perspectives"]):
-        for lane, (key, name) in enumerate((("score_per_kloc", "per 1,000 lines"), ("score", "plain"))):
-            if (value := one[key]) is not None:
-                spans.append([row, lane, 0, value, name.split()[0], f"{one['name']}, {name}: {number(value)}"])
-    return _chart([one["name"] for one in summary["perspectives"]], spans, top=100, lanes=2)
-
-
-def hot_spots(summary: Mapping[str, Any]) -> Chart:
-    """The worst files, their findings side by side by severity."""
-    spans = []
-    worst = summary["hot_spots"][:MAX_FILES]
-    for row, spot in enumerate(worst):
-        at = 0
+def hot_spots(summary: Mapping[str, Any]) -> Lanes:
+    """The worst files, their findings side by side by severity: the graver, the taller."""
+    rows = []
+    for spot in summary["hot_spots"][:MAX_FILES]:
+        at, spans = 0, []
         for name in SEVERITIES:
             if count := spot[name]:
-                spans.append([row, 0, at, at + count, name, f"{file(spot['file'])}: {count} {name}"])
+                spans.append((float(at), float(at + count), name, f"{file(spot['file'])}: {count} {name}"))
                 at += count
-    return _chart([file(spot["file"]) for spot in worst], spans, keep="tail")
+        rows.append(Lane(file(spot["file"]), spans))
+    return Lanes(rows, max((span[1] for row in rows for span in row.spans), default=1), [(name, name) for name in SEVERITIES])
 
 
-def timeline(report: Report) -> list[tuple[str, Chart]]:
-    """One panel for a baseline and one for the crew, with their titles. Both begin at 0 s and share one scale, so that lengths compare."""
+def timeline(report: Report) -> list[tuple[str, Lanes]]:
+    """One picture for a baseline and one for the crew, with their titles. Both begin at 0 and share one scale, so that lengths compare."""
     tasks = [task for task in report["tasks"] if task["attempts"]]
     baseline = [task for task in tasks if task["phase"] == "baseline"]
     crew = [task for task in tasks if task["phase"] != "baseline"]
     now = datetime.fromisoformat(report["generated"]).timestamp()
     title = "At once" if baseline else ""
-    panels = [(name, _panel(some, now)) for name, some in (("One after another", baseline), (title, crew)) if some]
-    longest = max((chart["max"] for _, chart in panels), default=0)
-    return [(name, chart | {"max": longest}) for name, chart in panels]
+    panels = [(name, _panel(some[:MAX_ROWS], now)) for name, some in (("One after another", baseline), (title, crew)) if some]
+    longest = max((span[1] for _, rows in panels for row in rows for span in row.spans), default=0) or 1
+    kinds = {span[2] for _, rows in panels for row in rows for span in row.spans}
+    legend = [(kind, words) for kind, words in _LABELS.items() if kind in kinds]
+    return [(name, Lanes(rows, longest, legend, ticks(longest))) for name, rows in panels if any(row.spans for row in rows)]
 
 
-def _panel(tasks: Sequence[Mapping[str, Any]], now: float) -> Chart:
-    shown = tasks[:MAX_ROWS]
-    zero = min(attempt["created"] for task in shown for attempt in task["attempts"])
-    spans = []
-    for row, task in enumerate(shown):
-        for attempt in task["attempts"]:
-            pieces = parts(attempt, now)
-            for index, (part, begin, end) in enumerate(pieces, 1):
-                bad = index == len(pieces) and attempt["end"] not in ("done", None)
-                text = f"{task['name']}: {_LABELS[part]} {duration(end - begin)}" + (f", then {attempt['end']}" if bad else "")
-                spans.append([row, 0, round(begin - zero, 3), round(end - zero, 3), "bad" if bad else part, text])
-    return _chart([task["name"] for task in shown], spans, unit="s")
+def _panel(tasks: Sequence[Mapping[str, Any]], now: float) -> list[Lane]:
+    zero = min(attempt["created"] for task in tasks for attempt in task["attempts"])
+    return [Lane(task["name"], [span for attempt in task["attempts"] for span in _spans(task, attempt, zero, now)]) for task in tasks]
 
 
-def styles(panels: Sequence[tuple[str, Chart]]) -> set[str]:
-    """What the legend has to explain."""
-    return {span[4] for _, chart in panels for span in chart["spans"]}
-
-
-_LABELS = {"setup": "set-up", "held": "held for the others", "work": "work"}
-
-
-def _chart(rows: list[str], spans: list[list[Any]], *, top: float = 0, lanes: int = 1, unit: str = "", keep: str = "head") -> Chart:
-    top = top or max((span[3] for span in spans), default=0) or 1
-    return {"rows": rows, "lanes": lanes, "max": top, "unit": unit, "keep": keep, "spans": spans}
+def _spans(task: Mapping[str, Any], attempt: Mapping[str, Any], zero: float, now: float) -> Iterator[tuple[float, float, str, str]]:
+    pieces = parts(attempt, now)
+    for index, (part, begin, end) in enumerate(pieces, 1):
+        bad = index == len(pieces) and attempt["end"] not in ("done", None)
+        said = f"{task['name']}: {_LABELS[part]} {duration(end - begin)}" + (f", then {attempt['end']}" if bad else "")
+        yield round(begin - zero, 3), round(end - zero, 3), "bad" if bad else part, said

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from nightcrew.plugins.analyze.findings import REPOSITORY, Perspective
 from supervisor.kernel.errors import one_line
 from supervisor.kernel.format import UNKNOWN, duration, listed, many
 from supervisor.kernel.retry import GATE
+from supervisor.views.document import Verdict
 from supervisor.views.figures import text as spent_words
 from supervisor.views.status import cut
 
@@ -64,15 +64,7 @@ def title(report: Report) -> str:
 
 def paragraphs(text: str) -> list[str]:
     """A model's prose, one text a paragraph; line breaks inside a paragraph become spaces."""
-    return [clean(" ".join(part.split())) for part in text.replace("\r\n", "\n").split("\n\n") if part.strip()]
-
-
-def pieces(text: str) -> list[tuple[bool, str]]:
-    """Text as (is it code, part): what stands between two `backticks` is code; an odd one is a character like any other."""
-    split = text.split("`")
-    if len(split) % 2 == 0:
-        split[-2:] = ["`".join(split[-2:])]
-    return [(bool(index % 2), part) for index, part in enumerate(split) if part]
+    return [" ".join(part.split()) for part in text.replace("\r\n", "\n").split("\n\n") if part.strip()]
 
 
 def number(value: float | None) -> str:
@@ -91,9 +83,13 @@ def ratio(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:.2f}"
 
 
+REPOSITORY_WIDE = "(repository)"
+"""The place of what is said of no file in particular."""
+
+
 def file(name: str) -> str:
     """A finding's file; what is said of no file in particular is said of the repository."""
-    return "(repository)" if name == REPOSITORY else name
+    return REPOSITORY_WIDE if name == REPOSITORY else name
 
 
 def place(finding: Mapping[str, Any]) -> str:
@@ -136,22 +132,6 @@ def issues(report: Report) -> list[Issue]:
         Issue(severity, message, code, perspective, tuple(where), others((perspective, severity), len(where) - 1))
         for (perspective, severity, code, message), where in places.items()
     ]
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """The headline, honest before it is kind."""
-
-    kind: str
-    """good, part, bad or open (still running)."""
-    sign: str
-    word: str
-    sentence: str
-
-    @property
-    def line(self) -> str:
-        """Both on one line."""
-        return f"{self.word}. {self.sentence}"
 
 
 def verdict(report: Report) -> Verdict:
@@ -373,57 +353,3 @@ def formulas(perspective: Mapping[str, Any]) -> list[str]:
     """Of the score per 1,000 lines and of the plain one, as printed: written out, with real multiplication and minus signs."""
     plain, per_kloc = perspective["formula"], perspective["formula_per_kloc"]
     return [text.replace(" x ", " × ").replace(" - ", " − ") for text in (plain if per_kloc == "the same" else per_kloc, plain)]
-
-
-# Escape
-# ------
-# Text from a repository inside Markdown: it reads as it is and never becomes markup. Pure.
-#
-# GitHub looks for @mentions, issue numbers and links even in text that Markdown's own backslash has escaped, but never inside code.
-# So a word stays as it is when no part of it could be markup, and is shown as code otherwise.
-
-
-_LETTER = r"(?:[^\W_]|[^\x00-\x7f])"
-_INSIDE = rf"""{_LETTER}|(?<=[^\W_])_(?=[^\W_])|[.,;:()"'/=%+?!{{}}^-](?!//)|&(?!\#|\w+;)|\#(?!\d)"""
-_PLAIN_WORD = re.compile(rf"""(?!\S*www\.)(?!\S*GH-\d)[("'{{]*{_LETTER}(?:{_INSIDE})*""", re.IGNORECASE)
-"""A word without ASCII characters that Markdown or GitHub may act on: an underscore between letters and an ampersand that begins no entity
-are text."""
-_BARE = re.compile(r"""[=+/%<&-]|[.,;:()"'!?]+""")
-_OPENS_A_BLOCK = re.compile(r"[-+]|\d{1,9}[.)]")
-"""Words that begin a list when they are the first of several on a line."""
-_WORDS = re.compile(r"\s+|\S+")
-_MARKED = re.compile(r"^\s+|\s+$|\S(?:.*\S)?", re.DOTALL)
-_PLAIN_CODE = re.compile(r"[^`|]+")
-_UNMARKED = frozenset(" ,;()'\"/=%+?!-")
-"""ASCII characters without a meaning inside a line."""
-
-
-def text(value: str) -> str:
-    """Running text of one line. Words that could be markup, and what stands between two `backticks`, become code."""
-    spans: list[tuple[bool, str]] = []
-    for marked, part in pieces(value):
-        for word in (_MARKED if marked else _WORDS).findall(part):
-            is_code = not word.isspace() and (marked or not _is_plain(word, is_first=not spans and word != value))
-            if is_code and spans and spans[-1][0]:  # two spans without a space between them would be read as neither
-                spans[-1] = (True, spans[-1][1] + word.strip("`"))
-            else:
-                spans.append((is_code, word.strip("`")))
-    return "".join(code(word) if is_code else " " if word.isspace() else word for is_code, word in spans).strip()
-
-
-def _is_plain(word: str, *, is_first: bool) -> bool:
-    if is_first and _OPENS_A_BLOCK.fullmatch(word):
-        return False
-    return bool(_BARE.fullmatch(word) or _PLAIN_WORD.fullmatch(word))
-
-
-def code(value: str) -> str:
-    """Return a code span, safe inside a table too. A span cannot hold a backtick or a bar there: text with one becomes a `<code>` element
-    whose marks are entities."""
-    value = " ".join(value.split())
-    if not value:
-        return ""
-    if _PLAIN_CODE.fullmatch(value):
-        return f"`{value}`"
-    shown = (char if char.isalnum() or not char.isascii() or char in _UNMARKED else f"&#{ord(char)};" for char in value)
-    return f"<code>{''.join(shown)}</code>"

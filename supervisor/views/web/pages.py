@@ -39,7 +39,7 @@ from supervisor.store import queries, sqlite
 from supervisor.store.journal import LOOKED_AT
 from supervisor.store.queries import LATELY, RunView, TaskView
 from supervisor.store.sqlite import LEDGER, Book
-from supervisor.views import figures, status, tasks_json, waits
+from supervisor.views import document, figures, status, tasks_json, waits
 from supervisor.views.report import pages
 from supervisor.views.web.events import Feature, Page, Route, Topic, plain
 from supervisor.views.web.sessions import Access, Who
@@ -91,7 +91,7 @@ def opened(path: Path, book: Book = LEDGER) -> Iterator[sqlite3.Connection]:
 
 BYTES_MAX = 16 * 2**20
 _FROM_HERE = "sandbox allow-scripts; frame-ancestors 'none'"
-"""Beside the page's own policy: it has no origin, so it reaches neither our cookie nor our addresses."""
+"""Beside the policy of a report's page: it has no origin, so it reaches neither our cookie nor our addresses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,26 +101,18 @@ class Kind:
     file: str
     """Of its JSON, in the run's directory."""
     render: Callable[[Mapping[str, Any]], str]
-    policy: Callable[[], str]
     command: str
 
 
-def _report_written(shape: Mapping[str, Any]) -> str:
-    return pages.render_html(dict(shape))
-
-
 KINDS: Mapping[str, Kind] = {
-    "report": Kind("report.json", _report_written, pages.report_policy, "nightcrew report"),
-    "night": Kind("night.json", report_pages.render_html, report_pages.policy, "nightcrew night report"),
+    "report": Kind("report.json", pages.render_html, "nightcrew report"),
+    "night": Kind("night.json", report_pages.render_html, "nightcrew night report"),
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Served:
-    """A page, and the policy that its answer's header has to have."""
-
-    html: str
-    policy: str
+def report_policy() -> str:
+    """The Content-Security-Policy of every page of a report, as the header that goes with it."""
+    return f"{document.policy()}; {_FROM_HERE}"
 
 
 def of_run(home: Home, run: str) -> list[str]:
@@ -135,8 +127,8 @@ def _is_file(home: Home, run: str, kind: Kind) -> bool:
         return False
 
 
-def page(home: Home, run: str, name: str) -> Served:
-    """One of them. Raises NotFound when there is none of such a run, Refused when it cannot be shown."""
+def page(home: Home, run: str, name: str) -> str:
+    """One of them as HTML. Raises NotFound when there is none of such a run, Refused when it cannot be shown."""
     with contextlib.closing(retention_archive.reader(home.ledger, home.archive, run)) as db:
         queries.run(db, run)  # a name that it knows is no path
     kind = KINDS.get(name)
@@ -146,11 +138,10 @@ def page(home: Home, run: str, name: str) -> Served:
     if len(data) > BYTES_MAX:
         raise Refused("too large to show here", on=kind.file, why=f"more than {BYTES_MAX >> 20} MiB", hint=f"{kind.command} {run}")
     try:
-        text = kind.render(json.loads(data))
+        return kind.render(json.loads(data))
     except Exception as error:  # a file of another version, or one that somebody changed: the template meets what it does not know
         why = f"{kind.file} is not as this version writes it"
         raise Refused("cannot show the report", on=run, why=why, kept="its files", hint=f"{kind.command} {run}") from error
-    return Served(text, f"{kind.policy()}; {_FROM_HERE}")
 
 
 # Pages
@@ -165,7 +156,7 @@ def page(home: Home, run: str, name: str) -> Served:
 Read = Callable[[Asked], Mapping[str, Any]]
 SHARED_S = 1.0
 """An answer is given to all who ask for the same in so many seconds."""
-VENDOR = pages.HERE / "vendor"
+VENDOR = Path(__file__).parent / "vendor"
 PAGES = (
     Page("/limits", "Limits", "limits.js", "Limits"),
     Page("/runs", "Runs", "runs.js", "Runs"),
@@ -186,7 +177,7 @@ class Sources:
 
     reads: Mapping[str, Read]
     """By the name that their address has after `/data/`."""
-    report: Callable[[str, str], Served]
+    report: Callable[[str, str], str]
     """The report of a run, of a kind."""
     topics: Mapping[str, Callable[[str], Topic]]
 
@@ -273,8 +264,8 @@ def _report(sources: Sources, secret: bytes) -> Callable[[web.Request, Who | Non
         run, kind, proof = (request.match_info[name] for name in ("run", "kind", "proof"))
         if not hmac.compare_digest(proof.encode(), _proof(secret, run, kind).encode()):
             raise NotFound("this address of a report is of another time", on=run[:40], hint="open it again from the page of the run")
-        served = await asyncio.to_thread(sources.report, run, kind)
-        return web.Response(text=served.html, content_type="text/html", headers={"Content-Security-Policy": served.policy})
+        page = await asyncio.to_thread(sources.report, run, kind)
+        return web.Response(text=page, content_type="text/html", headers={"Content-Security-Policy": report_policy()})
 
     return answer
 

@@ -71,7 +71,7 @@ def test_a_thumb_can_hit_the_buttons_and_a_lane_is_where_its_time_is(open_page: 
 def test_without_scripts_it_says_it_all(open_page: Open, made: dict[str, Any]) -> None:
     opened = open_page(report_pages.render_html(made), java_script_enabled=False)
     assert opened.page.locator("button:visible").count() == 0
-    assert opened.page.locator("#needs .ask:visible").count() == 1
+    assert opened.page.locator("#needs .ask:visible").count() == 2
     assert opened.page.locator("#time .lanes svg:visible").count() > 4
 
 

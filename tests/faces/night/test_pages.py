@@ -15,6 +15,7 @@ from supervisor.features.night import report as night_report
 from supervisor.features.night import report_pages, report_words
 from supervisor.features.night.report_rows import Diff, Found
 from supervisor.kernel.errors import one_line
+from supervisor.views import document
 from tests.faces.night.kit import BEGAN, HOUR, RUN, books, random_night, sample, with_texts
 from tests.faces.report.kit import HOSTILE
 from tests.faces.report.test_html import HARMLESS, Page, outline
@@ -116,7 +117,7 @@ def test_no_text_changes_the_markdown(made: dict[str, Any]) -> None:
 
 def test_json_is_ascii_and_says_the_same(made: dict[str, Any]) -> None:
     attacked = with_texts(made, HOSTILE)
-    text = report_pages.as_json(attacked)
+    text = document.as_json(attacked)
     assert text.isascii()
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f]", text)
     assert json.loads(text) == attacked

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import re
 from html.parser import HTMLParser
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 
 from supervisor.kernel.errors import one_line
-from supervisor.views import figures
+from supervisor.views import document, figures
 from supervisor.views.report import pages
 from tests.faces.report.kit import HOSTILE, NAMES, analysis, group, hostile, perspective, ready, report, sample, summary, task, young
 
@@ -60,14 +59,6 @@ def test_no_text_changes_the_page(make: Any) -> None:
         assert seen in attacked.text.replace("`", ""), text
 
 
-def test_the_charts_data_cannot_end_its_element() -> None:
-    page = Page(pages.render_html(hostile()))
-    data = page.raw["script application/json"]
-    assert not re.search("[<>&\u2028\u2029]", data)
-    assert json.loads(data)["hot"]["rows"] == [one_line(name) for name in HOSTILE]
-    assert pages.json_island("</script>\u2028&") == '"\\u003c/script\\u003e\\u2028\\u0026"'
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_the_page_runs_and_fetches_only_what_it_brought(name: str) -> None:
     page = Page(pages.render_html(sample(name)))
@@ -90,10 +81,6 @@ def test_every_link_has_its_target(name: str) -> None:
     assert {(found["href"] or "")[1:] for tag, found in tags if tag == "a"} <= set(ids)
 
 
-def test_the_licence_of_the_charts_comes_along() -> None:
-    assert "Copyright (c) 2022 Leon Sorokin" in pages.render_html(report())
-
-
 def test_a_run_without_anything() -> None:
     text = Page(pages.render_html(report())).text
     assert "Nothing ran." in text
@@ -102,10 +89,10 @@ def test_a_run_without_anything() -> None:
 
 def test_what_nobody_looked_at_is_said() -> None:
     page = Page(pages.render_html(report(exclude=list(HOSTILE))))
-    assert "Nobody looked at " in page.text and all(one_line(text) in page.text for text in HOSTILE)
+    assert "nobody looked at " in page.text and all(one_line(text) in page.text for text in HOSTILE)
     assert outline(page) == outline(Page(pages.render_html(report(exclude=list(HARMLESS)))))
-    assert "; nobody looked at `vendor/*`" in pages.render_markdown(report(exclude=["vendor/*"]))
-    assert "Nobody looked at" not in pages.render_html(report(exclude=[]))
+    assert ", nobody looked at `vendor/*`" in pages.render_markdown(report(exclude=["vendor/*"]))
+    assert "nobody looked at" not in pages.render_html(report(exclude=[]))
 
 
 def test_an_empty_repository() -> None:
@@ -203,7 +190,7 @@ def test_an_analysis_in_which_all_failed() -> None:
 
 def test_thirty_tasks_and_five_thousand_findings() -> None:
     page = pages.render_html(analysis(findings=5_000, tasks=30))
-    assert page.count('<tr><td><span class="sev h">') == 5_000
+    assert page.count('<tr><td><span class="high">') == 5_000
     assert len(page.encode()) < 2_000_000
 
 
@@ -222,7 +209,7 @@ def luminance(colour: str) -> float:
 
 
 def test_every_colour_of_text_can_be_read_by_day_and_by_night() -> None:
-    style = pages._style()
+    _, style = document.script_and_style()
     light, dark = (colours(block) for block in style.split(":root {")[1:3])
     for theme in (light, light | dark):
         for name in ("ink", "muted", "accent", "high", "medium", "low", "good"):

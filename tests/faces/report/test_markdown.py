@@ -12,6 +12,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from supervisor.kernel.errors import one_line
+from supervisor.views import document
 from supervisor.views.report import pages, words
 from tests.faces.report.kit import HOSTILE, NAMES, analysis, hostile, ready, report, sample, task
 
@@ -58,7 +59,7 @@ NASTY = st.text(st.sampled_from("ab1 `|\\*_[]()<>&@#:/.!~$-\n\t\"'wéÿ\u202e") 
 @given(NASTY)
 def test_code_shows_exactly_the_text(value: str) -> None:
     value = one_line(value)
-    tokens = inline(words.code(value))
+    tokens = inline(document.code_span(value))
     check_inert(tokens)
     assert visible(tokens).strip() == " ".join(value.split())
 
@@ -66,23 +67,23 @@ def test_code_shows_exactly_the_text(value: str) -> None:
 @given(NASTY)
 def test_running_text_shows_the_text(value: str) -> None:
     value = one_line(value)
-    tokens = inline(words.text(value))
+    tokens = inline(document.markdown(value))
     check_inert(tokens)
     assert visible(tokens).replace("`", "").split() == value.replace("`", "").split()
 
 
 @pytest.mark.parametrize("first", ["-", "+", "=", "1.", "12)", "#", ">", "*"])
 def test_first_word_of_a_line_begins_no_block(first: str) -> None:
-    assert outline(f"- {words.text(f'{first} x')}") == outline("- x x")
+    assert outline(f"- {document.markdown(f'{first} x')}") == outline("- x x")
 
 
 def test_span_that_holds_a_bar_stays_readable() -> None:
-    assert words.code("grep 'a|b' -c") == "<code>grep 'a&#124;b' -c</code>"
+    assert document.code_span("grep 'a|b' -c") == "<code>grep 'a&#124;b' -c</code>"
 
 
 @given(NASTY, NASTY)
 def test_a_text_stays_in_its_cell(first: str, second: str) -> None:
-    row = [words.text(one_line(first)) or "–", words.code(one_line(second)) or "–", "end"]
+    row = [document.markdown(one_line(first)) or "-", document.code_span(one_line(second)) or "-", "end"]
     tokens = PARSER.parse(f"| A | B | C |\n| --- | --- | --- |\n| {' | '.join(row)} |")
     cells = [token for token in tokens if token.type == "inline"]
     assert len(cells) == 6
@@ -97,8 +98,8 @@ def test_a_text_stays_in_its_cell(first: str, second: str) -> None:
         ("ask @everyone about #1", "ask `@everyone` about `#1`"),
         ("see http://evil.example or www.evil.example", "see `http://evil.example` or `www.evil.example`"),
         ("no docstring for 4 of 10: `a`, `b` (`c`).", "no docstring for 4 of 10: `a`, `b` (`c`)."),
-        ("`a``b`@c", "`ab@c`"),
-        ("a|b `", "<code>a&#124;b</code> "),
+        ("`a``b`@c", "`a` `b` `@c`"),
+        ("a|b `", "<code>a&#124;b</code> <code>&#96;</code>"),
         ("It’s “done” — naïve… a → b, 100€, ±2 °C 😀", "It’s “done” — naïve… a → b, 100€, ±2 °C 😀"),
         ("R&D & user_name in C# < {x} at 2^3", "R&D & user_name in C# < {x} at 2^3"),
         ("&amp; &#35; R&amp; C#1 __init__.py _x_ a__b", "`&amp;` `&#35;` `R&amp;` `C#1` `__init__.py` `_x_` `a__b`"),
@@ -109,7 +110,7 @@ def test_a_text_stays_in_its_cell(first: str, second: str) -> None:
     ],
 )
 def test_words_stay_words_where_they_can(text: str, shown: str) -> None:
-    assert words.text(text).rstrip() == shown.rstrip()
+    assert document.markdown(text).rstrip() == shown.rstrip()
 
 
 @pytest.mark.parametrize("make", [hostile, ready])
@@ -140,12 +141,12 @@ def test_only_a_baseline_makes_a_section_on_running_at_once() -> None:
     assert "## At once" in pages.render_markdown(made)
     made["figures"]["sequential_s"] = None
     text = pages.render_markdown(made)
-    assert "## At once" not in text and text.count(words.text(made["summary"]["parallel"])) == 1
+    assert "## At once" not in text and text.count(document.markdown(made["summary"]["parallel"])) == 1
 
 
 def test_of_five_thousand_findings_some_are_shown() -> None:
     text = pages.render_markdown(analysis(findings=5_000, tasks=30))
-    assert "The worst 50 of 5,000 findings" in text
+    assert "<summary>5,000 findings</summary>" in text and "and 4,950 more" in text
     assert len(text) < 60_000  # GitHub takes 65,536 characters in a comment
 
 
@@ -153,3 +154,16 @@ def test_a_title_of_nothing_but_spaces() -> None:
     made = ready(("   ",))
     made["tasks"].append(task("b", title=" "))
     assert pages.render_markdown(made)
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("`f` is long", [(True, "f"), (False, " is long")]),
+        ("a ` b", [(False, "a ` b")]),
+        ("`a` ` b", [(True, "a"), (False, " ` b")]),
+        ("", []),
+    ],
+)
+def test_backticks_mark_code(text: str, parts: list[tuple[bool, str]]) -> None:
+    assert document.pieces(text) == parts

@@ -151,16 +151,3 @@ def test_the_time_of_a_task_is_that_of_all_its_attempts() -> None:
 
 def test_clean_shows_what_cannot_be_seen() -> None:
     assert words.clean({"a\n": ["\u202egpj\x1b", 3, None, ("\udcff",)]}) == {"a\\n": ["\\u202egpj\\x1b", 3, None, ["\\udcff"]]}
-
-
-@pytest.mark.parametrize(
-    ("text", "parts"),
-    [
-        ("`f` is long", [(True, "f"), (False, " is long")]),
-        ("a ` b", [(False, "a ` b")]),
-        ("`a` ` b", [(True, "a"), (False, " ` b")]),
-        ("", []),
-    ],
-)
-def test_backticks_mark_code(text: str, parts: list[tuple[bool, str]]) -> None:
-    assert words.pieces(text) == parts
