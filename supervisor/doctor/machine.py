@@ -18,7 +18,7 @@ from supervisor.host import cgroups, cores, import_guard, limits
 from supervisor.host.cores import Core
 from supervisor.kernel import limits as core_limits
 from supervisor.kernel.errors import ConfigError, HostError
-from supervisor.kernel.format import duration
+from supervisor.kernel.format import duration, size
 from supervisor.kernel.kind import version
 from supervisor.kernel.limits import By, Limits, Means
 from supervisor.sandbox import executors
@@ -31,6 +31,11 @@ from worktrees.git import MINIMUM, parse_version
 # Machine
 # -------
 # The machine: its limits, and what it does when you log out or memory runs out.
+
+
+MEMORY_EACH = 512 * 2**20
+"""Resident bytes of one agent's command line with a small tool below it."""
+GIB = 2**30
 
 
 def open_files(context: CheckContext) -> Finding:
@@ -48,6 +53,18 @@ def open_files(context: CheckContext) -> Finding:
     seen = "no limit" if soft == resource.RLIM_INFINITY else f"{soft:,} a process"
     if soft != resource.RLIM_INFINITY and soft < least:
         return warn(seen, f"the supervisor holds some for each of {context.slots} agents", f"ulimit -n {least} before nightcrew up")
+    return ok(seen)
+
+
+def memory(context: CheckContext) -> Finding:
+    """Memory and swap beside what the slots need."""
+    total, swap = context.memory()
+    group = context.number(context.sys / "fs" / "cgroup" / (context.cgroup or "/").lstrip("/") / "memory.max")
+    total = min(total, group or total)
+    seen = f"{size(total)}, {f'{size(swap)} swap' if swap else 'no swap'}, {context.slots} slots"
+    if total + swap < GIB + MEMORY_EACH * context.slots:
+        why = "an agent takes half a GiB and more; when memory runs out the kernel kills the largest program, whosever it is"
+        return warn(seen, why, f"slots = {max(1, (total + swap - GIB) // MEMORY_EACH)} in {context.config}, or add swap")
     return ok(seen)
 
 

@@ -83,8 +83,8 @@ class QuickLedger(Ledger):
     """Waits for no disk: in a virtual night no power is cut."""
 
     @contextlib.contextmanager
-    def _writing(self, *, durable: bool = True) -> Iterator[None]:  # noqa: ARG002 - as it says
-        with super()._writing(durable=False):
+    def _writing(self, *, durable: bool = True, accepts: bool = False) -> Iterator[None]:  # noqa: ARG002 - as it says
+        with super()._writing(durable=False, accepts=accepts):
             yield
 
 

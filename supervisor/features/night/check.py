@@ -506,7 +506,6 @@ def look(evening: Evening) -> list[Checked]:
         "machine": {
             "disk": state.disk,
             "memory": machine.memory,
-            "inotify": machine.inotify,
             "open files": machine.open_files,
             "power": powered,
         },
