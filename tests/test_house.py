@@ -40,6 +40,8 @@ EXCEPTIONS = {
     ("map.following", "snapshots.commands"),
     ("mcp.person", "landing.results"),
     ("night.commands", "conflicts.compare"),
+    ("night.commands", "conflicts.service"),
+    ("night.commands", "conflicts.view"),
     ("night.commands", "landing.results"),
     ("night.commands", "service.autostart"),
     ("night.commands", "service.rules"),
