@@ -22,6 +22,7 @@ from supervisor import __version__
 from supervisor.gateway import process_lock
 from supervisor.host import procfs, scratch, unix_sockets
 from supervisor.host.paths import ATTEMPT, FAR, SET_UP, Home
+from supervisor.kernel import codec
 from supervisor.kernel.errors import NightcrewError
 from supervisor.server import gateway_process, lock
 from supervisor.server.attempts import zygotes
@@ -299,9 +300,7 @@ def _end(pid: int, child: subprocess.Popen[bytes] | None = None) -> None:
         child.wait()
 
 
-def at_once(
-    path: Path, requests: Sequence[tuple[str, Mapping[str, object]]], token: str = "", *, answers: bool = True
-) -> list[dict[str, Any]]:
+def at_once(path: Path, requests: Sequence[tuple[str, object]], token: str = "", *, answers: bool = True) -> list[dict[str, Any]]:
     """Send all of these requests (verb, args) to a socket of the supervisor before any is answered; their answers, as they came over it.
 
     With `answers=False` every client leaves as soon as it has sent its request.
@@ -314,7 +313,7 @@ def at_once(
             door.connect(str(path))
         for door, (verb, args) in zip(doors, requests, strict=True):
             shape = {"version": __version__, "verb": verb, "args": args, **({"token": token} if token else {})}
-            door.sendall(json.dumps(shape).encode() + b"\n")
+            door.sendall(codec.dumps(shape).encode() + b"\n")
         return [json.loads(door.makefile().readline()) for door in doors] if answers else []
     finally:
         for door in doors:

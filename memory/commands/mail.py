@@ -200,7 +200,6 @@ def _start(start: str | None, options: dict[str, Any]) -> dict[str, Any]:
 def _where(repo: Path, commit: str | None, start: str | None, options: dict[str, Any]) -> dict[str, Any]:
     """Where a person's work stands, and the task that begins there."""
     from supervisor.client import submit
-    from supervisor.server.requests import to_wire
     from worktrees.repository import current_branch, resolve
 
     place = submit.workplace(repo)
@@ -213,7 +212,7 @@ def _where(repo: Path, commit: str | None, start: str | None, options: dict[str,
         submission, notes = submit.from_words((options["prompt"] or "",), chosen, repo, oid, key, os.environ)
         for note in notes:
             common.say(note)
-        found["start"] = to_wire(submission)
+        found["start"] = submission
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from agents.kinds import kinds
@@ -14,7 +15,9 @@ from memory.service.arguments import Args
 from memory.service.mail_requests import Asker
 from memory.service.notes import REQUEST_PERSON as NOTES_PERSON
 from memory.service.notes import Request
+from supervisor.kernel import codec
 from supervisor.kernel.errors import UsageError
+from supervisor.kernel.spec import Submission
 from supervisor.server import requests
 
 if TYPE_CHECKING:
@@ -56,15 +59,14 @@ async def handle_mail(desk: MemoryDesk, args: dict[str, Any]) -> dict[str, Any]:
 
 async def _hand_over(desk: MemoryDesk, letter: Letter, args: Args) -> Letter:
     letter = mail.described(letter, args, str(args.get("branch") or ""), str(args["commit"]))
-    submission = args.get("start")
-    if submission is None:
+    if args.get("start") is None:
         return letter
-    task = submission["spec"]["tasks"][0]
-    in_prompt = kinds()[task.get("kind", "shell")].is_agent
+    submission = codec.load(Submission, args["start"])
+    task = submission.spec.tasks[0]
+    in_prompt = kinds()[task.kind].is_agent
     if in_prompt:
-        task = {**task, "prompt": mail.prompt(letter, str(task.get("prompt") or ""))}
-    spec = {**submission["spec"], "tasks": [task]}
-    made = await requests.handle_submit(desk.loop, {**submission, "spec": spec})
+        task = replace(task, prompt=mail.prompt(letter, task.prompt or ""))
+    made = await requests.submit(desk.loop, replace(submission, spec=replace(submission.spec, tasks=(task,))))
     return mail.to(letter, made["tasks"][0], in_prompt=in_prompt)
 
 

@@ -164,7 +164,7 @@ def typed(name: str) -> str:
     return name
 
 
-def ask(where: Home, verb: str, args: dict[str, Any], *, timeout_s: float | None = 60.0) -> dict[str, Any]:
+def ask(where: Home, verb: str, args: object, *, timeout_s: float | None = 60.0) -> dict[str, Any]:
     """The answer of the supervisor, which is started when none runs; that is said."""
     from supervisor.client import protocol, start
 

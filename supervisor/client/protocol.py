@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from supervisor import __version__
+from supervisor.kernel import codec
 from supervisor.kernel.errors import NotRunning, Refused, TimedOut, UsageError, from_wire
 from supervisor.kernel.format import duration
 
@@ -24,13 +25,13 @@ class Unbound(NotRunning):
     """Nobody listens at the socket, so nothing was asked."""
 
 
-def call(path: Path, verb: str, args: dict[str, Any], *, timeout_s: float | None = 60.0, token: str = "") -> dict[str, Any]:
+def call(path: Path, verb: str, args: object, *, timeout_s: float | None = 60.0, token: str = "") -> dict[str, Any]:
     """Ask the daemon; without a `timeout_s` for as long as it takes. An agent asks at `agents.sock` with its `token`.
 
     Raises Unbound when nobody listens, NotRunning when none answers, TimedOut, or the error that the daemon reports.
     """
     shape = {"version": __version__, "verb": verb, "args": args, **({"token": token} if token else {})}
-    request = json.dumps(shape).encode() + b"\n"
+    request = json.dumps(shape, default=codec.brief).encode() + b"\n"
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(timeout_s)

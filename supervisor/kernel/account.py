@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
+
+from supervisor.kernel import codec
 
 Span = tuple[float, float]
 """From when to when, in seconds of one clock."""
@@ -60,15 +62,11 @@ class Measured:
     warning: str = ""
     """What was said of its memory last, for people."""
 
-    def to_json(self) -> str:
-        """The form in the ledger while the attempt lives."""
-        return json.dumps({item.name: getattr(self, item.name) for item in fields(self)})
-
     @classmethod
-    def from_json(cls, text: str | None) -> Measured:
-        """What `to_json` wrote, or the account of one that has ended; unknown keys are dropped."""
-        shape: dict[str, Any] = json.loads(text) if text else {}
-        return cls(**{item.name: shape[item.name] for item in fields(cls) if shape.get(item.name) is not None})
+    def of(cls, account: str | None) -> Measured:
+        """Read the ledger's column, also of an attempt that has ended: what it says null of takes the default."""
+        shape: dict[str, Any] = json.loads(account or "{}")
+        return codec.load(cls, {name: value for name, value in shape.items() if value is not None})
 
     def after(self, tree: Tree) -> Measured:
         """With one more look."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -44,16 +43,6 @@ class Origin:
     """The attempt that had it last."""
     start: str
     """The commit at which that one's work stood."""
-
-    def to_json(self) -> str:
-        """The form in the ledger."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Origin:
-        """What `to_json` wrote."""
-        shape = json.loads(text)
-        return cls(How(shape["how"]), *(shape[name] for name in ("session", "task", "epoch", "start")))
 
 
 def is_session(text: str) -> bool:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
 
 from supervisor.kernel.states import BatchTime
 
@@ -108,16 +107,6 @@ class NightOrder:
     """SHA-256 of its bytes."""
     timer: str = ""
     """The timer that asked for it; empty: a person did."""
-
-    def to_shape(self) -> dict[str, Any]:
-        """As JSON has it."""
-        return asdict(self)
-
-    @classmethod
-    def from_shape(cls, shape: Mapping[str, Any]) -> NightOrder:
-        """Read what `to_shape` gave."""
-        terms = {**shape["terms"], "on_cap": OnCap(shape["terms"]["on_cap"])}
-        return cls(**{**shape, "terms": NightTerms(**terms)})
 
 
 @dataclass(frozen=True, slots=True)

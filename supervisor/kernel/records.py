@@ -26,14 +26,19 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Annotated, TypeVar
 
+from supervisor.kernel import codec
 from supervisor.kernel.names import Identity
 
 SCHEMA = 1
 TAKEN = "taken.json"
-_YEAR_10000 = 253_402_300_800.0
+_YEAR_10000 = 253_402_300_799.0
 """Seconds since 1970: `datetime` cannot show what lies beyond."""
+Seconds = Annotated[float, codec.Bound(0, _YEAR_10000)]
+Bytes = Annotated[int, codec.Bound(0)]
+Pid = Annotated[int, codec.Bound(1, 2**31 - 1)]
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +135,7 @@ class Started:
     task: str
     epoch: int
     identity: Identity
-    at: float
+    at: Seconds
     """Wall clock, seconds since 1970."""
 
 
@@ -143,7 +148,7 @@ class GateExit:
     why: str
     """As `Exit.why`."""
     detail: str = ""
-    duration_s: float = 0.0
+    duration_s: Seconds = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,17 +165,17 @@ class Exit:
     session was closed) · `exec` (could not start)."""
     detail: str = ""
     """The kernel's words when `why` is `exec`."""
-    started: float = 0.0
-    ended: float = 0.0
-    duration_s: float = 0.0
+    started: Seconds = 0.0
+    ended: Seconds = 0.0
+    duration_s: Seconds = 0.0
     """By the monotonic clock: right across a clock change."""
-    cpu_s: float = 0.0
+    cpu_s: Seconds = 0.0
     """User and system time of every process of the tree that was reaped."""
     truncated: Mapping[str, int] = field(default_factory=dict)
     """Bytes left out of the logs `stdout`, `stderr` and `gate`."""
-    survivors: tuple[int, ...] = ()
+    survivors: tuple[Pid, ...] = ()
     """Pids of the tree that were still alive after KILL: normally none."""
-    max_rss: int = 0
+    max_rss: Bytes = 0
     """The most that one process of those that were reaped had in memory at once, bytes; 0 in older records."""
     gate: GateExit | None = None
     """None: it has none, or its agent did not end well. All else here is about the agent, but for times and what was left alive."""
@@ -178,40 +183,24 @@ class Exit:
 
 def parse_started(text: str) -> Started | None:
     """Read `started.json`; None when it is not a whole, valid record."""
-    shape = _object(text)
-    if shape is None:
-        return None
-    try:
-        identity = Identity(_pid(shape["pid"]), int(shape["ticks"]), _text(shape["boot_id"]))
-        return Started(_text(shape["task"]), int(shape["epoch"]), identity, _seconds(shape["at"]))
-    except (KeyError, TypeError, ValueError, OverflowError):
-        return None
+    found = _read(Started, text)
+    return found if found is not None and 0 < found.identity.pid < 2**31 else None
 
 
 def parse_exit(text: str) -> Exit | None:
     """Read `exit.json`; None when it is not a whole, valid record."""
-    shape = _object(text)
-    if shape is None:
-        return None
+    return _read(Exit, text, "started", "ended", "duration_s", "cpu_s")
+
+
+def _read(kind: type[R], text: str, *needed: str) -> R | None:
+    """Without a sandbox an agent can write these files too, so what is read must be harmless: a pid that `kill` takes for a group, a time
+    that no calendar has, or text that no database takes would each stop the daemon, and stop it again after every restart."""
     try:
-        truncated = {str(name): int(count) for name, count in dict(shape.get("truncated", {})).items()}
-        return Exit(
-            task=_text(shape["task"]),
-            epoch=int(shape["epoch"]),
-            code=_number(shape["code"]),
-            signal=_number(shape["signal"]),
-            why=_text(shape["why"]),
-            detail=_text(shape.get("detail", "")),
-            started=_seconds(shape["started"]),
-            ended=_seconds(shape["ended"]),
-            duration_s=_seconds(shape["duration_s"]),
-            cpu_s=_seconds(shape["cpu_s"]),
-            max_rss=_bytes(shape.get("max_rss", 0)),
-            truncated=truncated,
-            survivors=tuple(_pid(pid) for pid in shape.get("survivors", ())),
-            gate=_gate(shape.get("gate")),
-        )
-    except (KeyError, TypeError, ValueError, OverflowError):
+        shape = json.loads(text)
+        if not isinstance(shape, dict) or shape.get("schema") != SCHEMA or not shape.keys() >= {*needed}:
+            return None
+        return codec.check(kind, {"identity": shape, **shape}, whole=False)
+    except (ValueError, RecursionError):
         return None
 
 
@@ -225,60 +214,10 @@ def parse_stood_still(data: bytes) -> tuple[float, float]:
     """Read `paused`: how many seconds the agent stood still until now, and since when it does by the monotonic clock; 0.0 when it does
     not, and where nothing of that is there."""
     try:
-        seconds, since = map(_seconds, data.split())
+        seconds, since = map(float, data.split())
     except ValueError:
         return 0.0, 0.0
-    return seconds, since
-
-
-def _gate(shape: Any) -> GateExit | None:
-    if shape is None:
-        return None
-    code, number = _number(shape["code"]), _number(shape["signal"])
-    return GateExit(code, number, _text(shape["why"]), _text(shape["detail"]), _seconds(shape["duration_s"]))
-
-
-def _object(text: str) -> dict[str, Any] | None:
-    try:
-        shape = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(shape, dict) or shape.get("schema") != SCHEMA:
-        return None
-    return shape
-
-
-# Without a sandbox an agent can write these files too, so what is read must be harmless: a pid that `kill` takes for a group, a time
-# that no calendar has, or text that no database takes would each stop the daemon, and stop it again after every restart.
-
-
-def _number(value: Any) -> int | None:
-    return None if value is None else int(value)
-
-
-def _pid(value: Any) -> int:
-    pid = int(value)
-    if not 0 < pid < 2**31:
-        raise ValueError("not a pid")
-    return pid
-
-
-def _seconds(value: Any) -> float:
-    seconds = float(value)
-    if not 0 <= seconds < _YEAR_10000:
-        raise ValueError("not a time")
-    return seconds
-
-
-def _bytes(value: Any) -> int:
-    number = int(value)
-    if not 0 <= number < 2**63:
-        raise ValueError("not a size")
-    return number
-
-
-def _text(value: Any) -> str:
-    return str(value).encode("utf-8", "backslashreplace").decode()
+    return (seconds, since) if 0 <= seconds < _YEAR_10000 and 0 <= since < _YEAR_10000 else (0.0, 0.0)
 
 
 def attempt_name(task: str, epoch: int) -> str:

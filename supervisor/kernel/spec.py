@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 from supervisor.features.retention.rules import Keep
 from supervisor.kernel.admission import Limits
@@ -214,39 +213,6 @@ class TaskSpec:
         moments = {name: getattr(self, name) for name in ("not_after", "deadline")}
         counted = {name: wall + at for name, at in moments.items() if 0 < at < ABSOLUTE_FROM}
         return replace(self, **counted) if counted else self
-
-    def to_json(self) -> str:
-        """The form stored in the ledger."""
-        return json.dumps({name: getattr(self, name) for name in _NAMES})
-
-    def to_shape(self) -> dict[str, Any]:
-        """What differs from the defaults, for a reader of this very version: `from_shape` there makes the same of it."""
-        return {name: value for name, default in _DEFAULTS.items() if (value := getattr(self, name)) != default}
-
-    @classmethod
-    def from_json(cls, text: str) -> TaskSpec:
-        """Read what `to_json` wrote, also by an older version: unknown keys are dropped, missing ones take the default."""
-        return cls.from_shape(json.loads(text))
-
-    @classmethod
-    def from_shape(cls, shape: dict[str, Any]) -> TaskSpec:
-        """Read what `to_shape` gave, or an older version's `to_json`, once it has been through JSON. Takes `shape` over."""
-        for name in shape.keys() - _FIELDS.keys():
-            del shape[name]
-        for name in _LISTED:
-            if type(value := shape.get(name)) is list:
-                shape[name] = tuple(value)
-        shape["task_class"] = TaskClass(shape.get("task_class", "normal"))
-        return cls(**shape)
-
-
-_FIELDS = TaskSpec.__dataclass_fields__
-_NAMES = sorted(_FIELDS)
-_DEFAULTS: dict[str, Any] = {name: {} if name == "params" else made.default for name, made in _FIELDS.items()}
-_LISTED = (
-    "argv", "gate", "after", "after_any", "after_memory", "cores", "network", "gpus", "allow", "tags", "assumed", "paths", "candidates",
-)  # fmt: skip
-"""Fields that JSON holds as lists. One plan has up to 20,000 tasks: what is done for each field of each of them takes a second."""
 
 
 def already_open(environment: str, task: str, state: str) -> Refused:

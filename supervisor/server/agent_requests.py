@@ -198,7 +198,7 @@ async def _add(asked: Asked, base: str) -> dict[str, Any]:
     refuse_missing(run.tasks[0], row.env)
     root = asked.loop.ledger.project_root(row.project)
     submission = Submission(key, row.project, root, row.common_dir, base or _base(asked, row), run, row.env)
-    answer = await requests.handle_submit(asked.loop, requests.to_wire(submission), settle)
+    answer = await requests.submit(asked.loop, submission, settle)
     return {"task": answer["tasks"][0], "new": answer["new"]}
 
 

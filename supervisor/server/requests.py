@@ -9,7 +9,7 @@ import os
 import secrets
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -20,13 +20,13 @@ from memory import mail_rows
 from supervisor import __version__
 from supervisor.features.best_of import service as best_of_service
 from supervisor.host import processes
-from supervisor.kernel import admission, names
+from supervisor.kernel import admission, codec, names
 from supervisor.kernel.admission import Conditions, Decision, Verdict
 from supervisor.kernel.decision import is_held_back, may_pause
 from supervisor.kernel.errors import NotFound, NotRunning, Refused, UsageError
 from supervisor.kernel.events import CancelAsked, Event, PauseAsked, ResumeAsked, RetryAsked, Submitted
-from supervisor.kernel.night import NightOrder, why_batch_waits
-from supervisor.kernel.spec import RunSpec, Submission, TaskSpec
+from supervisor.kernel.night import why_batch_waits
+from supervisor.kernel.spec import RunSpec, Submission
 from supervisor.kernel.states import FINAL, AttemptState, TaskState
 from supervisor.server import capacity, gateway_report
 from supervisor.server.attempts.observe import LookedAt
@@ -450,32 +450,21 @@ def _refuse_shared(loop: Loop, revived: list[str]) -> None:
 # Take a run into the ledger. `run` and `add` both end here; when it answers, every task is on disk.
 
 
-def to_wire(submission: Submission) -> dict[str, Any]:
-    """The shape that `handle` takes."""
-    spec = submission.spec
-    run = {"title": spec.title, "base": spec.base, "tasks": [task.to_shape() for task in spec.tasks]}
-    rest = {field.name: getattr(submission, field.name) for field in fields(submission)}
-    night = submission.night.to_shape() if submission.night is not None else None
-    return {**rest, "spec": run, "env": dict(submission.env), "night": night}
+async def handle_submit(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
+    """`submit`, of a `Submission` as JSON has it."""
+    return await submit(loop, codec.load(Submission, args))
 
 
-async def hand_over(loop: Loop, submission: Submission) -> dict[str, Any]:
-    """`handle`, for the supervisor's own rooms."""
-    return await handle_submit(loop, to_wire(submission))
-
-
-async def handle_submit(loop: Loop, args: dict[str, Any], settle: Settle | None = None) -> dict[str, Any]:
+async def submit(loop: Loop, submission: Submission, settle: Settle | None = None) -> dict[str, Any]:
     """Returns the run's id, its tasks' ids, and whether it is new: the same key twice is one run. `settle`: see `Ledger.submit_all`."""
-    run = dict(args["spec"])
-    tasks = tuple(TaskSpec.from_shape(shape).submitted_at(loop.clock.wall()) for shape in run["tasks"])
-    spec = RunSpec(title=str(run["title"]), base=str(run["base"]), tasks=tasks)
-    night = NightOrder.from_shape(args["night"]) if args.get("night") else None
-    submission = Submission(**{**args, "spec": spec, "night": night})
-    if not loop.ledger.key_is_known(str(args["key"])):
+    tasks = tuple(task.submitted_at(loop.clock.wall()) for task in submission.spec.tasks)
+    spec, night = replace(submission.spec, tasks=tasks), submission.night
+    submission = replace(submission, spec=spec)
+    if not loop.ledger.key_is_known(submission.key):
         await loop.jobs.refuse_used_up([task.continue_from for task in tasks if task.continue_from], "cannot continue")
     _refuse_large_groups(spec, min(loop.settings.slots, (night and night.terms.parallel) or loop.settings.slots))
     _refuse_unknown(loop, submission)
-    _refuse_when_full(loop, len(tasks), str(args["key"]))
+    _refuse_when_full(loop, len(tasks), submission.key)
     run_id, new = await loop.submissions.commit(submission, _fresh_id(loop), settle)
     return {"run": run_id, "new": new, "tasks": loop.ledger.names_of_run(run_id)}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import json
 import os
 import socket
 import struct
@@ -23,7 +22,7 @@ from memory.service.desk import MemoryDesk
 from supervisor.client import protocol
 from supervisor.host import unix_sockets
 from supervisor.host.paths import Home
-from supervisor.kernel import tokens
+from supervisor.kernel import codec, tokens
 from supervisor.kernel.errors import NightcrewError, NotRunning, Refused, UsageError
 from supervisor.kernel.format import duration
 from supervisor.kernel.states import LIVING
@@ -234,7 +233,7 @@ class SocketServer(ABC):
 
 
 def _line(answer: dict[str, Any]) -> bytes:
-    return json.dumps(answer).encode() + b"\n"
+    return codec.dumps(answer).encode() + b"\n"
 
 
 def _turn_away(connection: socket.socket, error: NightcrewError) -> None:

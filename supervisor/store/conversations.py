@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import astuple, dataclass, fields
 from typing import Any
 
+from supervisor.kernel import codec
 from supervisor.kernel.capacity import Need, Took
 from supervisor.kernel.conversations import How, Origin, is_session
 from supervisor.kernel.errors import Refused
@@ -73,7 +74,7 @@ class Conversations:
                 )
             self._desk.db.execute(
                 "INSERT OR REPLACE INTO conversation VALUES (?, ?, ?, ?)",
-                (task, epoch, session, origin.to_json() if origin is not None else ""),
+                (task, epoch, session, codec.dumps(origin) if origin is not None else ""),
             )
             self._say(task, epoch, origin, why_not)
 
@@ -157,7 +158,7 @@ def _held(db: sqlite3.Connection, which: str, *values: object) -> list[Held]:
         return []
     return [
         Held(
-            row["task"], row["epoch"], row["session"], Origin.from_json(row["origin"]) if row["origin"] else None,
+            row["task"], row["epoch"], row["session"], codec.loads(Origin, row["origin"]) if row["origin"] else None,
             row["end"], row["end_cause"] or "", row["tip"] or "", row["reason"] or "",
         )
         for row in db.execute(f"{_SELECT} {which}", values)

@@ -25,6 +25,7 @@ from supervisor.features.retention.archive import Known, archived
 from supervisor.features.review import rows as review_rows
 from supervisor.features.review.rows import Reviews
 from supervisor.features.snapshots.rows import Snapshots
+from supervisor.kernel import codec
 from supervisor.kernel.decision import (
     Begin,
     Choose,
@@ -71,7 +72,7 @@ def insert(db: sqlite3.Connection, submission: Submission, run: str, now: float)
     db.executemany(
         "INSERT INTO task (id, run, project, name, title, spec, state, changed) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         [
-            (ids[task.name], run, submission.project, task.name, task.title, task.to_json(), TaskState.WAITING, now)
+            (ids[task.name], run, submission.project, task.name, task.title, codec.dumps(task), TaskState.WAITING, now)
             for task in submission.spec.tasks
         ],
     )
@@ -452,7 +453,7 @@ class Ledger:
         known = self._db.execute("SELECT id, common_dir FROM project WHERE id IN (SELECT value FROM json_each(?))", (asked,))
         places = {str(row["id"]): str(row["common_dir"]) for row in known}
         of_nights = night_rows.of_runs(self._db, {row["run"] for row in found})
-        read = ((row, specs.get(row["name"]) or TaskSpec.from_json(row["spec"])) for row in found)
+        read = ((row, specs.get(row["name"]) or codec.loads(TaskSpec, row["spec"])) for row in found)
         return tuple(
             self._task(row, spec, after[row["id"]], (places[row["project"]], of_nights.get(row["run"], "")), clocks) for row, spec in read
         )

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from supervisor.kernel import codec
 from supervisor.kernel.spec import TaskSpec
 from supervisor.kernel.states import AttemptState
 
@@ -96,4 +97,4 @@ def launch(db: sqlite3.Connection, task: str) -> LaunchRow:
         raise KeyError(task)
     needed = db.execute("SELECT needs FROM dependency WHERE task = ? ORDER BY needs", (task,))
     after = tuple(str(needs) for (needs,) in needed)
-    return LaunchRow(**{**dict(row), "spec": TaskSpec.from_json(row["spec"]), "env": json.loads(row["env"]), "after": after})
+    return LaunchRow(**{**dict(row), "spec": codec.loads(TaskSpec, row["spec"]), "env": json.loads(row["env"]), "after": after})

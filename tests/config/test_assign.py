@@ -9,6 +9,7 @@ import pytest
 from agents.kinds import kinds
 from supervisor.config import plan, project, user
 from supervisor.config.kinds import Choices
+from supervisor.kernel import codec
 from supervisor.kernel.errors import ConfigError
 from supervisor.kernel.kind import Rule
 from supervisor.kernel.spec import TaskSpec
@@ -61,7 +62,7 @@ def test_rules_in_their_order_with_their_lines(tmp_path: Path) -> None:
 def test_a_task_gets_what_it_does_not_say(tmp_path: Path, plan_text: str, expected: tuple[str, str, str]) -> None:
     found = task(tmp_path, f"[[tasks]]\n{plan_text}\n")
     assert (found.kind, found.model, found.assigned.partition(" by ")[0]) == expected
-    assert TaskSpec.from_json(found.to_json()) == found
+    assert codec.loads(TaskSpec, codec.dumps(found)) == found
 
 
 def test_what_the_plans_defaults_say_is_said(tmp_path: Path) -> None:

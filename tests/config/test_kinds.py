@@ -13,6 +13,7 @@ from supervisor.config import kinds as own
 from supervisor.config import plan, task_keys
 from supervisor.config.kinds import KindModel
 from supervisor.config.toml import parse
+from supervisor.kernel import codec
 from supervisor.kernel.errors import ConfigError, UsageError
 from supervisor.kernel.spec import RunSpec, TaskSpec
 
@@ -95,7 +96,7 @@ def test_a_task_of_an_agent(tmp_path: Path) -> None:
     made = loaded(tmp_path, f'[[tasks]]\nid = "a"\n{keys}').tasks[0]
     usual: dict[str, Any] = {"timeout_s": 14400.0, "cost_max": 20.0, "assumed": ("cost_max", "timeout_s")}
     assert made == TaskSpec("a", "do", "claude", (), prompt="do", model="m", steps_max=3, allow=("Bash(git *)",), **usual)
-    assert TaskSpec.from_json(made.to_json()) == made
+    assert codec.loads(TaskSpec, codec.dumps(made)) == made
 
 
 def bounds(made: TaskSpec) -> tuple[float, int, float]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.config import plan, user
+from supervisor.kernel import codec
 from supervisor.kernel.admission import Limits
 from supervisor.kernel.capacity import Growth
 from supervisor.kernel.errors import ConfigError
@@ -64,7 +65,7 @@ def test_one_of_several_may_be_enough(tmp_path: Path) -> None:
     text = "".join(f'[[tasks]]\nid = "{name}"\ncommand = "true"\n' for name in "abcd") + 'after = { all = ["a"], any = ["b", "c", "b"] }\n'
     made = load(tmp_path, text).tasks[3]
     assert (made.after, made.after_any) == (("a", "b", "c"), ("b", "c"))
-    assert TaskSpec.from_json(made.to_json()) == made
+    assert codec.loads(TaskSpec, codec.dumps(made)) == made
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 
 from supervisor.config import plan
 from supervisor.config.toml import MAX_BYTES
+from supervisor.kernel import codec
 from supervisor.kernel.errors import ConfigError, UsageError
 from supervisor.kernel.kind import Kind
 from supervisor.kernel.spec import RunSpec, TaskSpec
@@ -150,7 +151,7 @@ def test_a_title_is_any_text_and_kept_verbatim(load: Load, title: str) -> None:
     escaped = "".join(f"\\U{ord(char):08x}" for char in title)
     made = load(f'title = "{escaped}"\n{A}title = "{escaped}"\n')
     assert (made.title, made.tasks[0].title) == (title, title)
-    assert TaskSpec.from_json(made.tasks[0].to_json()).title == title
+    assert codec.loads(TaskSpec, codec.dumps(made.tasks[0])).title == title
 
 
 @pytest.mark.parametrize(

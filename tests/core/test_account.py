@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from supervisor.kernel import codec
 from supervisor.kernel.account import Gpu, Life, Measured, Span, Tree, Used, closed, covered
 
 TREE = Tree(processes=3, memory=300, cpu_s=2.0, agent_cpu_s=0.5)
@@ -27,9 +28,9 @@ def test_what_a_tool_says_of_graphics_processors_is_kept_and_what_it_does_not_is
 
 def test_the_looks_survive_the_ledger() -> None:
     seen = Measured().after(TREE)
-    assert Measured.from_json(seen.to_json()) == seen
-    assert Measured.from_json(None) == Measured()
-    assert Measured.from_json('{"peak_memory": 7, "samples": 2, "wall_s": 3.5}') == Measured(samples=2, peak_memory=7), "of a later state"
+    assert Measured.of(codec.dumps(seen)) == seen
+    assert Measured.of(None) == Measured()
+    assert Measured.of('{"peak_memory": 7, "samples": 2, "wall_s": 3.5}') == Measured(samples=2, peak_memory=7), "of a later state"
 
 
 LIFE = Life(

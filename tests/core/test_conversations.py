@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from supervisor.kernel import codec
 from supervisor.kernel.conversations import How, Origin, is_limited
 
 OLD = Origin(How.RESUME, "s", "run/a", 2, "c0ffee")
 
 
 def test_an_origin_is_read_back() -> None:
-    assert Origin.from_json(OLD.to_json()) == OLD
+    assert codec.loads(Origin, codec.dumps(OLD)) == OLD
 
 
 @pytest.mark.parametrize(

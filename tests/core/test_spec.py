@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from supervisor.kernel import codec
 from supervisor.kernel.spec import TaskSpec
 from supervisor.kernel.states import TaskClass
 
@@ -43,24 +44,24 @@ specs = st.builds(
 
 @given(specs)
 def test_what_is_stored_is_read_back(spec: TaskSpec) -> None:
-    assert TaskSpec.from_json(spec.to_json()) == spec
-    assert spec.to_json().isascii()
-    assert TaskSpec.from_shape(json.loads(json.dumps(spec.to_shape()))) == spec
+    assert codec.loads(TaskSpec, codec.dumps(spec)) == spec
+    assert codec.dumps(spec).isascii()
+    assert codec.load(TaskSpec, json.loads(json.dumps(spec, default=codec.brief))) == spec
 
 
 def test_a_spec_of_another_version_is_read() -> None:
     least = '{"name": "a", "title": "A", "kind": "shell", "argv": ["true"]}'
-    assert TaskSpec.from_json(least) == TaskSpec("a", "A", "shell", ("true",))
-    assert TaskSpec.from_json(json.dumps({**json.loads(least), "from_the_future": 1})) == TaskSpec.from_json(least)
+    assert codec.loads(TaskSpec, least) == TaskSpec("a", "A", "shell", ("true",))
+    assert codec.loads(TaskSpec, json.dumps({**json.loads(least), "from_the_future": 1})) == codec.loads(TaskSpec, least)
 
 
 def test_hosts_come_back_as_they_were_and_an_old_row_keeps_its_yes_or_no() -> None:
     least = {"name": "a", "title": "A", "kind": "shell", "argv": ["true"]}
-    stored = [TaskSpec.from_json(json.dumps({**least, "network": network})).network for network in (True, False, ["a.org", "*.b.org"])]
+    stored = [codec.loads(TaskSpec, json.dumps({**least, "network": network})).network for network in (True, False, ["a.org", "*.b.org"])]
     assert stored == [True, False, ("a.org", "*.b.org")]
 
 
 def test_a_damaged_spec_is_loud() -> None:
     for text in ("", "[]", '{"name": "a"}', '{"name": "a", "title": "", "kind": "", "argv": [], "task_class": "royal"}'):
         with pytest.raises((ValueError, TypeError, AttributeError)):
-            TaskSpec.from_json(text)
+            codec.loads(TaskSpec, text)

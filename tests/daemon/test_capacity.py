@@ -20,7 +20,6 @@ from supervisor.kernel.decision import MarkRunning, Start
 from supervisor.kernel.events import Event, PressureChanged, SlotsChanged, Submitted
 from supervisor.kernel.spec import Settings
 from supervisor.server.capacity import LOOK_S, YOUNG_S, CapacityWatch
-from supervisor.server.requests import to_wire
 from supervisor.store.ledger import Ledger
 from tests.gateway.kit import StandingClock
 from tests.ledger.kit import Wall, ended, spec, submission, submit
@@ -223,6 +222,6 @@ def test_parallel_runs_stay_below_waiting_max_until_the_loop_knows_of_them(house
     house.start_daemon(first="import supervisor.server.loop\nsupervisor.server.loop.SETTLE_S = 5.0\n")
     facts = {"root": str(house.repo), "common_dir": str(house.repo / ".git"), "base_oid": git(house.repo, "rev-parse", "HEAD")}
     runs = [submission(spec("t", argv=("sleep", "600")), key=f"k{number}", **facts) for number in range(30)]
-    requests = [("submit", to_wire(one)) for one in runs]
+    requests = [("submit", one) for one in runs]
     waves = [at_once(house.home.daemon_socket, wave) for wave in (requests[:10], requests[10:])]
     assert [sum(answer["ok"] for answer in wave) for wave in waves] == [10, 0]

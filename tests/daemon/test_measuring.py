@@ -10,6 +10,7 @@ from typing import Any
 
 from supervisor.host import files
 from supervisor.host.paths import Home
+from supervisor.kernel import codec
 from supervisor.kernel.account import Measured
 from supervisor.kernel.records import Exit
 from supervisor.kernel.result import Spent
@@ -155,7 +156,9 @@ def test_the_records_of_an_attempt_and_the_gateway_make_its_account(tmp_path: Pa
     directory = home.attempt("run/a", 1)
     directory.mkdir(parents=True)
     nothing: dict[str, Any] = dict.fromkeys(AttemptRow.__dataclass_fields__)
-    row = AttemptRow(**{**nothing, "task": "run/a", "epoch": 1, "created": 110.0, "account": Measured(samples=3, peak_memory=7).to_json()})
+    row = AttemptRow(
+        **{**nothing, "task": "run/a", "epoch": 1, "created": 110.0, "account": codec.dumps(Measured(samples=3, peak_memory=7))}
+    )
     spent = Spent(input=5, output=2, cache_read=100, cache_write=1, busy=((120.0, 130.0),), queued=((115.0, 120.0),))
     record = Exit("run/a", 1, 0, None, "exit", cpu_s=9.0, max_rss=6)
     times = {"ready": 100.0, "started": 112.0, "ended": 212.0, "now": 5000.0}

@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
+from supervisor.kernel import codec
 from supervisor.kernel.spec import Settings, Submission
 from supervisor.server import requests
 from supervisor.server.hooks import Hooks
@@ -45,5 +46,5 @@ def handed_over(ledger: Ledger, order: Submission) -> None:
         queued=lambda: 0,
         jobs=SimpleNamespace(refuse_used_up=none_is_used_up),
     )
-    answer = asyncio.run(requests.handle_submit(loop, json.loads(json.dumps(requests.to_wire(order)))))  # type: ignore[arg-type]  # what it uses of a loop
+    answer = asyncio.run(requests.handle_submit(loop, json.loads(json.dumps(order, default=codec.brief))))  # type: ignore[arg-type]  # what it uses of a loop
     assert len(answer["tasks"]) == len(order.spec.tasks)

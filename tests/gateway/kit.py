@@ -35,7 +35,7 @@ from supervisor.gateway.proxy.upstreams import Timeouts
 from supervisor.host import files, secrets
 from supervisor.host.clock import Clock, SystemClock
 from supervisor.host.paths import Home
-from supervisor.kernel import tokens
+from supervisor.kernel import codec, tokens
 from supervisor.kernel.spec import TaskSpec
 from supervisor.kernel.states import TaskClass
 from supervisor.server import prices
@@ -82,7 +82,7 @@ class Crew:
         self._db.execute(
             """INSERT INTO task (id, run, project, name, title, spec, state, epoch, changed) VALUES (?, ?, 'p', ?, ?, ?, 'running', ?, 0)
                ON CONFLICT (id) DO UPDATE SET epoch = excluded.epoch, spec = excluded.spec""",
-            (task, run, task, task, spec.to_json(), epoch),
+            (task, run, task, task, codec.dumps(spec), epoch),
         )
         if night_max:
             made = "INSERT OR IGNORE INTO night VALUES (?, 0, 600, ?, 0, 'drain', 'open', 0, NULL, '', '', '', '')"

@@ -14,6 +14,7 @@ from supervisor.features.night import rows as night_rows
 from supervisor.features.snapshots import rows as snapshots_rows
 from supervisor.features.snapshots import rules as snapshots_rules
 from supervisor.features.snapshots.rules import SnapshotKind, SnapshotSpec
+from supervisor.kernel import codec
 from supervisor.kernel.conversations import DeliveryState, How, Origin
 from supervisor.kernel.crew import Crew
 from supervisor.kernel.decide import decide
@@ -192,8 +193,9 @@ def test_the_script_that_wrote_the_newest_sample_still_writes_such_a_ledger(tmp_
 
 def _in_meaning(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """A spec that gained a key since means what it meant when the key has its default, and its digest is another."""
-    read = {True: SnapshotSpec.from_json, False: TaskSpec.from_json}
-    found = [{**row, "spec": read["digests" in row](row["spec"])} if "spec" in row else row for row in found]
+    found = [
+        {**row, "spec": codec.loads(SnapshotSpec if "digests" in row else TaskSpec, row["spec"])} if "spec" in row else row for row in found
+    ]
     return [{**row, "data": _without_digests(row["data"])} if "data" in row else row for row in found]
 
 

@@ -40,7 +40,6 @@ from supervisor.kernel.names import Identity
 from supervisor.kernel.records import Exit, Started, parse_started
 from supervisor.kernel.spec import RunSpec, Submission, TaskSpec
 from supervisor.sandbox import exec_step
-from supervisor.server.requests import to_wire
 from supervisor.store import queries, sqlite
 from supervisor.views import status
 from worktrees import templates
@@ -446,7 +445,7 @@ class SupervisedRun:
         """Have it made. Raises ToolFailed when a command or a check failed."""
         env = allowed(os.environ, {name for name in os.environ if name.startswith(_INSTALLERS) or name.upper() in _NETWORK})
         order = Order(repo.project, str(repo.root), str(repo.common_dir), spec, repo.head, {}, (), env)
-        begun = protocol.call(self.home.daemon_socket, "snapshot", {"do": "create", "order": order.to_wire(), "agreed": True})
+        begun = protocol.call(self.home.daemon_socket, "snapshot", {"do": "create", "order": order, "agreed": True})
         row: list[Snapshot] = []
 
         def is_over() -> bool:
@@ -477,7 +476,7 @@ class SupervisedRun:
             spec=RunSpec(title="bench", tasks=tuple(tasks)),
             env=allowed(os.environ),
         )
-        return str(protocol.call(self.home.daemon_socket, "submit", to_wire(submission))["run"])
+        return str(protocol.call(self.home.daemon_socket, "submit", submission)["run"])
 
     def agents(self, repo: Repository, task: TaskSpec, count: int = 1) -> list[Agent]:
         """Order `count` of `task` at once and wait until all are up; they wait then."""

@@ -20,7 +20,7 @@ from nightcrew.plugins.bench.crews import SupervisedRun, commit_all, in_turns, m
 from nightcrew.plugins.bench.figures import milli
 from supervisor.host import cores, files
 from supervisor.host.paths import Home
-from supervisor.kernel import result
+from supervisor.kernel import codec, result
 from supervisor.kernel.errors import NightcrewError, last_line, one_line
 from supervisor.kernel.spec import TaskSpec
 from supervisor.kernel.states import End
@@ -104,7 +104,7 @@ def ended(repository: Repository, home: Home, number: int, confined: Confined | 
 
 def fill(home: Home, repository: Repository, made: list[Environment]) -> None:
     """A new ledger, with an ended attempt for each environment."""
-    spec = TaskSpec("task", "a task", "shell", ("sh", "-c", "true")).to_json()
+    spec = codec.dumps(TaskSpec("task", "a task", "shell", ("sh", "-c", "true")))
     project, root, common, oid = repository.project, str(repository.root), str(repository.common_dir), repository.head
     with contextlib.closing(sqlite.connect(home.ledger)) as db, sqlite.transaction(db, home.ledger):
         db.execute("INSERT INTO project VALUES (?, ?, ?, 0)", (project, root, common))
@@ -182,7 +182,7 @@ def _fill(path: Path, rows: int) -> None:
 
 def _run(db: sqlite3.Connection, numbers: range, state: str, attempt: tuple[str, str | None, str | None]) -> None:
     run = f"0101-{numbers[0]}"
-    spec = TaskSpec("task", "a task", "shell", ("sh", "-c", "true")).to_json()
+    spec = codec.dumps(TaskSpec("task", "a task", "shell", ("sh", "-c", "true")))
     db.execute(
         "INSERT INTO run (id, key, project, title, base, base_oid, env, created) VALUES (?, ?, 'p', 'bench', 'HEAD', 'oid', '{}', 0)",
         (run, run),

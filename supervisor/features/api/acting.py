@@ -24,7 +24,6 @@ from supervisor.host.paths import Home
 from supervisor.kernel.errors import NightcrewError, NotFound, NotRunning, Refused, UsageError
 from supervisor.kernel.spec import Submission, TaskSpec
 from supervisor.server import lock
-from supervisor.server.requests import to_wire
 from supervisor.store.queries import TaskView
 from worktrees.repository import KnownHead
 
@@ -85,7 +84,7 @@ class VerbDoors:
             from supervisor.features.snapshots import commands as snapshots_commands
 
             submission = snapshots_commands.ready_for(self._where, submission, may_ask=False)
-        run = str(self._ask("submit", to_wire(submission))["run"])
+        run = str(self._ask("submit", submission)["run"])
         failpoint("api.submitted")
         return run
 
@@ -128,7 +127,7 @@ class VerbDoors:
         """Noted in the ledger."""
         self._ask("token", {"op": "used", "tokens": [token]})
 
-    def _ask(self, verb: str, args: dict[str, Any]) -> dict[str, Any]:
+    def _ask(self, verb: str, args: object) -> dict[str, Any]:
         return protocol.call(self._where.daemon_socket, verb, args)
 
 

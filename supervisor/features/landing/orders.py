@@ -8,7 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from supervisor.features.landing.terms import GeneratedRule, Method, Person, Terms
+from supervisor.features.landing.terms import Terms
+from supervisor.kernel import codec
 from supervisor.kernel.spec import TaskSpec
 
 WIDTH_MAX = 64
@@ -33,33 +34,15 @@ class Orders:
     """Of the shell that asked: allow-listed, as of any submission."""
 
     def to_json(self) -> str:
-        """The form stored in the ledger."""
-        terms = self.terms
-        return json.dumps(
-            {
-                "root": self.root,
-                "common_dir": self.common_dir,
-                "train": terms.train,
-                "person": [terms.person.name, terms.person.mail],
-                "began": terms.began,
-                "method": terms.method,
-                "gated": terms.gated,
-                "into": terms.into,
-                "generated": [[list(rule.paths), rule.command] for rule in terms.generated],
-                "gate": self.gate.to_shape(),
-                "env": dict(self.env),
-            }
-        )
+        """The form stored in the ledger: the keys of `terms` stand beside the others."""
+        own = {"root": self.root, "common_dir": self.common_dir, "gate": codec.brief(self.gate), "env": self.env}
+        return codec.dumps({**codec.shape(self.terms), **own})
 
     @classmethod
     def from_json(cls, text: str) -> Orders:
         """Read what `to_json` wrote."""
         shape = json.loads(text)
-        rules = tuple(GeneratedRule(tuple(paths), command) for paths, command in shape["generated"])
-        terms = Terms(
-            shape["train"], Person(*shape["person"]), shape["began"], Method(shape["method"]), shape["gated"], shape["into"], rules
-        )
-        return cls(shape["root"], shape["common_dir"], terms, TaskSpec.from_shape(shape["gate"]), shape["env"])
+        return codec.load(cls, {**shape, "terms": shape})
 
 
 @dataclass(frozen=True, slots=True)

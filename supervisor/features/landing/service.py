@@ -588,7 +588,7 @@ async def serve(supervisor: Supervisor) -> AsyncIterator[None]:
     """Go on with trains inside."""
     loop = supervisor.loop
     clean = functools.partial(loop.hooks.requests["clean"], loop)
-    desk = TrainDesk(loop, supervisor.home, supervisor.git, functools.partial(requests.hand_over, loop), clean)
+    desk = TrainDesk(loop, supervisor.home, supervisor.git, functools.partial(requests.submit, loop), clean)
     loop.services.put(desk)
     async with desk.kept():
         yield

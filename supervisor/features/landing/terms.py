@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from supervisor.kernel import path_globs
 from supervisor.kernel.errors import one_line
@@ -30,8 +31,7 @@ class Method(StrEnum):
     """Each commit of the result again, with its author and message."""
 
 
-@dataclass(frozen=True, slots=True)
-class GeneratedRule:
+class GeneratedRule(NamedTuple):
     """Files that a command makes out of others, such as lock files: nobody merges them by lines."""
 
     paths: tuple[str, ...]
@@ -44,8 +44,7 @@ class GeneratedRule:
         return any(path_globs.covers(pattern, path) for pattern in self.paths)
 
 
-@dataclass(frozen=True, slots=True)
-class Person:
+class Person(NamedTuple):
     """Whose commits they are."""
 
     name: str

@@ -31,7 +31,6 @@ from supervisor.host import untrusted_fs
 from supervisor.kernel.errors import DiskFull, NightcrewError, NotRunning, Refused, TimedOut
 from supervisor.kernel.format import duration, many, money
 from supervisor.kernel.states import TaskState
-from supervisor.server import requests
 
 if TYPE_CHECKING:
     from supervisor.client.submit import Workplace
@@ -92,7 +91,7 @@ def _open(home: Home, prepared: Prepared) -> dict[str, Any]:
     try:
         about = {**prepared.about, **{name: json.dumps(prepared.about[name]) for name in ("what", "source")}}
         args = {"op": "open", "id": prepared.name, "incoming": str(incoming), "about": about, "fresh": prepared.fresh}
-        return common.ask(home, "map", {**args, "submission": requests.to_wire(submission)}, timeout_s=OPEN_S)
+        return common.ask(home, "map", {**args, "submission": submission}, timeout_s=OPEN_S)
     finally:
         incoming.unlink(missing_ok=True)
 

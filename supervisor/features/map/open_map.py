@@ -22,9 +22,10 @@ from supervisor.features.map.prompts import ANSWER, NAMES, NoJson, PromptTerms, 
 from supervisor.features.map.rules import Board, Judged, Key, Lease, Outcome, Spent
 from supervisor.features.map.worker.check import ANSWER_MAX, ASKED
 from supervisor.host import files, untrusted_fs
+from supervisor.kernel import codec
 from supervisor.kernel.errors import Refused, UsageError, one_line
 from supervisor.kernel.retry import TIMEOUT_S
-from supervisor.kernel.spec import TaskSpec
+from supervisor.kernel.spec import Submission, TaskSpec
 from supervisor.kernel.states import TaskState
 from supervisor.store import sqlite
 
@@ -53,11 +54,11 @@ TASKS_MAX = 20_000
 class Handed:
     """A run that is to be submitted, and the positions of each of its tasks."""
 
-    submission: dict[str, Any]
+    submission: Submission
     shards: tuple[tuple[int, ...], ...]
 
 
-def hand_over(name: str, number: int, what: Mapping[str, Any], waiting: Mapping[int, str], submission: Mapping[str, Any]) -> Handed:
+def hand_over(name: str, number: int, what: Mapping[str, Any], waiting: Mapping[int, str], submission: Submission) -> Handed:
     """The run of a map's items that are not done. `number`: the map's last shard; `waiting`: items by position; `submission` has one task,
     the pattern of all. The same of all that gives the same key, so that a supervisor that died in between submits it once. Raises
     UsageError for a field that an item does not have, or for too many tasks."""
@@ -67,11 +68,10 @@ def hand_over(name: str, number: int, what: Mapping[str, Any], waiting: Mapping[
         raise UsageError(
             "too many tasks", on=name, why=f"{len(cut):,} shards, and a run has at most {TASKS_MAX:,}", hint="a larger --shard"
         )
-    pattern = TaskSpec.from_shape(json.loads(json.dumps(submission["spec"]["tasks"][0])))
-    tasks = [_task(pattern, what, place, [waiting[position] for position in shard]) for place, shard in enumerate(cut, 1)]
-    shapes = [task.to_shape() for task in tasks]
-    key = hashlib.sha256(json.dumps([name, number, shapes], default=str).encode()).hexdigest()
-    return Handed({**submission, "key": f"map-{key}", "spec": {**submission["spec"], "tasks": shapes}}, tuple(map(tuple, cut)))
+    pattern = submission.spec.tasks[0]
+    tasks = tuple(_task(pattern, what, place, [waiting[position] for position in shard]) for place, shard in enumerate(cut, 1))
+    key = hashlib.sha256(json.dumps([name, number, tasks], default=codec.brief).encode()).hexdigest()
+    return Handed(replace(submission, key=f"map-{key}", spec=replace(submission.spec, tasks=tasks)), tuple(map(tuple, cut)))
 
 
 def _task(pattern: TaskSpec, what: Mapping[str, Any], place: int, texts: Sequence[str]) -> TaskSpec:

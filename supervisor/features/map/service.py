@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from supervisor.features.map import open_map
 from supervisor.features.map.open_map import OpenMap
+from supervisor.kernel import codec
 from supervisor.kernel.errors import NightcrewError, Refused, UsageError, one_line
 from supervisor.kernel.events import CancelAsked
-from supervisor.kernel.spec import TaskSpec
+from supervisor.kernel.spec import Submission
 from supervisor.kernel.states import FINAL, End
 from supervisor.server import requests
 from supervisor.server.loop import Loop
@@ -79,7 +80,7 @@ def _left(one: Left) -> dict[str, Any]:
 
 
 T = TypeVar("T")
-Submit = Callable[[Loop, dict[str, Any]], Awaitable[dict[str, Any]]]
+Submit = Callable[[Loop, Submission], Awaitable[dict[str, Any]]]
 LOOK_S = 1.0
 RUNNER_DIED = "its runner died"
 """As `Ending.judged` says it."""
@@ -121,9 +122,9 @@ class MapDesk:
         about = {**dict(args["about"]), "began": self._loop.clock.wall()}
         await self._on_thread(self._take_over, name, incoming, about, bool(args["fresh"]))
         left = await self._run(name, lambda one: one.most_workers)
-        submission, what = dict(args["submission"]), json.loads(about["what"])
+        submission, what = codec.load(Submission, args["submission"]), json.loads(about["what"])
         if not left:
-            merge = await self._merged(name, str(submission["root"]), str(submission["base_oid"])) if what.get("merge") else None
+            merge = await self._merged(name, submission.root, submission.base_oid) if what.get("merge") else None
             await self._run(name, lambda one: one.finish(float(one.about["ended"]) or self._loop.clock.wall(), "", merge))
             return {"run": "", "new": True}
         if what["executor"] == open_map.EXECUTOR:
@@ -132,7 +133,7 @@ class MapDesk:
         await self._run(name, lambda one: one.begun(run))
         return {"run": run, "new": True}
 
-    async def _give_to_agents(self, name: str, submission: dict[str, Any]) -> str:
+    async def _give_to_agents(self, name: str, submission: Submission) -> str:
         def hand_over(one: OpenMap) -> open_map.Handed:
             return open_map.hand_over(name, one.board.last_number, json.loads(one.about["what"]), one.waiting(), submission)
 
@@ -313,11 +314,11 @@ class MapDesk:
             self._thread.shutdown(wait=False, cancel_futures=True)
 
 
-def _workers(submission: dict[str, Any], count: int) -> dict[str, Any]:
+def _workers(submission: Submission, count: int) -> Submission:
     """With as many tasks as there are workers, each as the one that it has."""
-    template = TaskSpec.from_shape(dict(submission["spec"]["tasks"][0]))
-    tasks = [replace(template, name=f"{template.name}{number}").to_shape() for number in range(1, count + 1)]
-    return {**submission, "spec": {**submission["spec"], "tasks": tasks}}
+    template = submission.spec.tasks[0]
+    tasks = tuple(replace(template, name=f"{template.name}{number}") for number in range(1, count + 1))
+    return replace(submission, spec=replace(submission.spec, tasks=tasks))
 
 
 # Map
@@ -329,7 +330,7 @@ def _workers(submission: dict[str, Any], count: int) -> dict[str, Any]:
 async def serve(supervisor: Supervisor) -> AsyncIterator[None]:
     """Run maps inside."""
     loop = supervisor.loop
-    loop.services.put(maps := MapDesk(loop, supervisor.home, requests.handle_submit, supervisor.git))
+    loop.services.put(maps := MapDesk(loop, supervisor.home, requests.submit, supervisor.git))
     async with maps.kept():
         yield
 

@@ -110,7 +110,7 @@ def _living(db: sqlite3.Connection) -> Iterator[Living]:
     # `state` is spelled out so that SQLite uses the partial index of attempts that are not released.
     sql = "SELECT task, epoch, state, paused, account FROM attempt WHERE state <> 'released' AND end IS NULL"
     for row in db.execute(sql):
-        yield Living(row["task"], row["epoch"], row["state"], row["paused"] is not None, Measured.from_json(row["account"]))
+        yield Living(row["task"], row["epoch"], row["state"], row["paused"] is not None, Measured.of(row["account"]))
 
 
 def _by(db: sqlite3.Connection, sql: str) -> dict[str, int]:

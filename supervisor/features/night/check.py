@@ -36,7 +36,6 @@ from supervisor.kernel.kind import Kind
 from supervisor.kernel.night import NightTerms
 from supervisor.kernel.spec import RunSpec, Submission, TaskSpec
 from supervisor.kernel.states import TaskClass, TaskState
-from supervisor.server import requests
 from supervisor.store import history, queries, sqlite
 from worktrees.changes import observe
 from worktrees.repository import Repository, current_branch
@@ -394,7 +393,7 @@ def run(home: Home, like: Submission, tasks: Sequence[TaskSpec], reasons: Reason
     if not tasks:
         return []
     order = replace(like, key=secrets.token_hex(16), spec=RunSpec(TITLE, tuple(tasks), like.spec.base), night=None)
-    run_id = str(protocol.call(home.daemon_socket, "submit", requests.to_wire(order), timeout_s=60.0)["run"])
+    run_id = str(protocol.call(home.daemon_socket, "submit", order, timeout_s=60.0)["run"])
     with closing(sqlite.connect_readonly(home.ledger)) as db:
         views, waits = _awaited(db, run_id, START_S + max(task.timeout_s for task in tasks), reasons, blocked_s)
         late = [view.id for view in views if not view.final]

@@ -69,7 +69,7 @@ def build(home: Home, order: Order, *, agreed: bool = False, may_ask: bool = Tru
 
 
 def _begun(home: Home, order: Order, *, agreed: bool, may_ask: bool) -> dict[str, Any]:
-    request = {"do": "create", "order": order.to_wire()}
+    request = {"do": "create", "order": order}
     try:
         return common.ask(home, "snapshot", {**request, "agreed": agreed})
     except NeedsHuman as error:

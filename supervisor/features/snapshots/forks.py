@@ -16,6 +16,7 @@ from supervisor.client import submit
 from supervisor.client.submit import Workplace
 from supervisor.config import plan, task_keys
 from supervisor.host.paths import Home
+from supervisor.kernel import codec
 from supervisor.kernel.errors import NotFound, UsageError
 from supervisor.kernel.spec import RunSpec, Submission, TaskSpec, already_open
 from supervisor.store import queries, sqlite
@@ -58,7 +59,7 @@ def reopened(found: tuple[TaskView, str], asked: Asked, place: Workplace, enviro
     UsageError for what a plan would refuse too."""
     view, text = found
     refuse_open(view)
-    task = TaskSpec.from_json(text)
+    task = codec.loads(TaskSpec, text)
     argv = _argv(asked.words) if asked.words else _shell(environ)
     task = replace(
         task, argv=argv, title=" ".join(asked.words) or f"shell in {task.environment}",

@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,15 +39,6 @@ class Order:
     """What the patterns of `copy` match in the person's checkout, relative to it."""
     env: Mapping[str, str]
     """The allow-listed environment of the shell that asked: set-up commands get its PATH and HOME."""
-
-    def to_wire(self) -> dict[str, Any]:
-        """The shape that `from_wire` takes."""
-        return {**asdict(self), "spec": self.spec.to_json(), "digests": dict(self.digests), "env": dict(self.env)}
-
-    @classmethod
-    def from_wire(cls, shape: Mapping[str, Any]) -> Order:
-        """What `to_wire` gave."""
-        return cls(**{**shape, "spec": SnapshotSpec.from_json(str(shape["spec"])), "copies": tuple(shape["copies"])})
 
 
 def order(spec: SnapshotSpec, place: Workplace, base: str | None, environ: Mapping[str, str]) -> Order:

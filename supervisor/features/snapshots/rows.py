@@ -13,6 +13,7 @@ from typing import Any
 
 from supervisor.features.snapshots import rules as snapshots_rules
 from supervisor.features.snapshots.rules import Snapshot, SnapshotSpec, SnapshotState
+from supervisor.kernel import codec
 from supervisor.kernel.errors import NotFound, Refused, StaleEpoch, UsageError
 from supervisor.kernel.names import nearest
 from supervisor.store.queries import OPEN
@@ -66,7 +67,7 @@ class Snapshots:
         self._desk.db.execute(
             """INSERT INTO snapshot (id, project, name, spec, state, run, base_oid, digests, created, used)
                VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
-            (new.id, new.project, new.spec.name, new.spec.to_json(), new.state, new.run, new.base_oid, _json(new.digests), now, now),
+            (new.id, new.project, new.spec.name, codec.dumps(new.spec), new.state, new.run, new.base_oid, _json(new.digests), now, now),
         )
 
     def step(self, snapshot: str, epoch: int, event: str, reason: str = "", built: Built | None = None) -> Snapshot:
@@ -171,7 +172,7 @@ def _one(db: sqlite3.Connection, snapshot: str) -> Snapshot | None:
 def _snapshot(row: sqlite3.Row) -> Snapshot:
     shape: dict[str, Any] = dict(row)
     del shape["name"]
-    shape["spec"] = SnapshotSpec.from_json(shape["spec"])
+    shape["spec"] = codec.loads(SnapshotSpec, shape["spec"])
     shape["state"] = SnapshotState(shape["state"])
     shape["digests"] = json.loads(shape["digests"])
     shape["run_over"] = bool(shape["run_over"])

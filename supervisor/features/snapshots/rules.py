@@ -6,10 +6,11 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from supervisor.kernel import codec
 from supervisor.kernel.errors import NeedsHuman, Refused
 from supervisor.kernel.format import duration, many
 
@@ -109,22 +110,6 @@ class SnapshotSpec:
     cores: int = 0
     """How many; 0 leaves it to the settings."""
 
-    def to_json(self) -> str:
-        """The form stored in the ledger."""
-        return json.dumps(asdict(self), ensure_ascii=True, sort_keys=True)
-
-    @classmethod
-    def from_json(cls, text: str) -> SnapshotSpec:
-        """Read what `to_json` wrote, also by another version: unknown keys are dropped, missing ones take the default."""
-        shape: dict[str, Any] = json.loads(text)
-        known: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in shape.items() if name in _FIELDS
-        }
-        return cls(**{**known, "kind": SnapshotKind(known.get("kind", "filesystem"))})
-
-
-_FIELDS: Final = frozenset(SnapshotSpec.__dataclass_fields__)
-
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
@@ -161,7 +146,7 @@ class Snapshot:
 
 def key(spec: SnapshotSpec, base_oid: str, digests: Mapping[str, str]) -> str:
     """64 hex digits of everything that made a snapshot. Its name and the order of `digests` do not matter; all else does."""
-    made = {**asdict(spec), "name": "", "lock_files": (), "base_oid": base_oid, "digests": dict(digests)}
+    made = {**codec.shape(spec), "name": "", "lock_files": (), "base_oid": base_oid, "digests": dict(digests)}
     return hashlib.sha256(json.dumps(made, ensure_ascii=True, sort_keys=True).encode()).hexdigest()
 
 

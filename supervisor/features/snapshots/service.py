@@ -22,7 +22,7 @@ from supervisor.host import files, processes, scratch, untrusted_fs, usage
 from supervisor.host.clock import Clock
 from supervisor.host.failpoint import failpoint
 from supervisor.host.paths import FAR, SET_UP, Home
-from supervisor.kernel import names, records
+from supervisor.kernel import codec, names, records
 from supervisor.kernel.errors import DiskFull, HostError, LedgerError, NightcrewError, NotFound, Refused, StaleEpoch, TimedOut, ToolFailed
 from supervisor.kernel.format import duration
 from supervisor.kernel.kind import for_agent
@@ -412,7 +412,7 @@ async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
     Returns `id`, `epoch`, `log` and whether a build of it has begun now (`new`); `removed` and `kept` (with `why`); or `prunable`.
     """
     if args["do"] == "create":
-        begun = await loop.doors.snapshots.create(Order.from_wire(args["order"]), agreed=args.get("agreed") is True)
+        begun = await loop.doors.snapshots.create(codec.load(Order, args["order"]), agreed=args.get("agreed") is True)
         return {"id": begun.row.id, "epoch": begun.row.epoch, "log": str(begun.log), "new": begun.new}
     if args["do"] == "prune":
         found = await loop.doors.snapshots.prune(act=bool(args["remove"]))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from supervisor.features.night import rows as night_rows
 from supervisor.gateway.admission.types import Agent, NightCap
-from supervisor.kernel import tokens
+from supervisor.kernel import codec, tokens
 from supervisor.kernel.errors import LedgerError
 from supervisor.kernel.kind import is_patient
 from supervisor.kernel.night import NightState
@@ -114,7 +114,7 @@ class Roster:
 
 @functools.lru_cache(maxsize=1000)  # of the thread; a spec does not change while its attempt lives
 def _agent(task: str, epoch: int, text: str, project: str) -> Agent:
-    spec = TaskSpec.from_json(text)
+    spec = codec.loads(TaskSpec, text)
     return Agent(
         name=task,
         epoch=epoch,

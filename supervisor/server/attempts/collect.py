@@ -79,7 +79,7 @@ def closed(home: Home, row: AttemptRow, spec: TaskSpec, known: tuple[Exit | None
         tokens=_limited(spent),
         all_tools=not kind.is_agent,
     )
-    return account.closed(Measured.from_json(row.account), used, life)
+    return account.closed(Measured.of(row.account), used, life)
 
 
 def _limited(spent: Spent) -> int | None:

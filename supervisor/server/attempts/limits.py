@@ -23,7 +23,7 @@ from supervisor.host.cgroups import Group
 from supervisor.host.cores import Core
 from supervisor.host.paths import Home
 from supervisor.host.usage import Agent, Reader, Watch, machine_memory
-from supervisor.kernel import limits, records
+from supervisor.kernel import codec, limits, records
 from supervisor.kernel.account import Measured, Tree
 from supervisor.kernel.errors import NightcrewError, Refused, ToolFailed
 from supervisor.kernel.events import LimitPassed
@@ -370,7 +370,7 @@ class Measuring:
         if limit:
             restart = (self._settings.memory_restart or 1.0) if kind.is_agent else 0.0
             bounds = Bounds(limit, MEMORY_MAX, self._settings.memory_warn, restart)
-        return _Known(PurePath(kind.binary).name, bounds, Measured.from_json(row.account if row is not None else None))
+        return _Known(PurePath(kind.binary).name, bounds, Measured.of(row.account if row is not None else None))
 
     async def _measure(self, agents: Mapping[Key, Agent]) -> None:
         try:
@@ -395,7 +395,7 @@ class Measuring:
             self._known[key] = replace(known, measured=measured, watched=watched)
             if step is not None:
                 self._act(key, step, why)
-        self._doors.ledger.measured({key: self._known[key].measured.to_json() for key in found if key in self._known})
+        self._doors.ledger.measured({key: codec.dumps(self._known[key].measured) for key in found if key in self._known})
 
     def _act(self, key: Key, step: Step, why: str) -> None:
         self._jobs.say(f"{attempt_name(*key)}: {why}")

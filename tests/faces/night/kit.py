@@ -16,6 +16,7 @@ from supervisor.features.night.report_rows import Diff, Found
 from supervisor.gateway.account import schema
 from supervisor.host import files
 from supervisor.host.paths import Home
+from supervisor.kernel import codec
 from supervisor.kernel.format import rfc3339
 from supervisor.kernel.spec import TaskSpec
 from supervisor.store import sqlite
@@ -49,7 +50,7 @@ class Books:
     ) -> str:
         """A task without an attempt; its full id."""
         task = f"{run}/{name}"
-        shape = TaskSpec(name, title or name, spec.pop("kind", "claude"), (), prompt="do it", **spec).to_json()
+        shape = codec.dumps(TaskSpec(name, title or name, spec.pop("kind", "claude"), (), prompt="do it", **spec))
         self.ledger.execute(
             "INSERT INTO task (id, run, project, name, title, spec, state, reason, epoch, changed) VALUES (?, ?, 'p', ?, ?, ?, ?, ?, ?, ?)",
             (task, run, name, title or name, shape, state, reason, epoch, BEGAN),

@@ -37,7 +37,6 @@ from supervisor.kernel.schedule import AGED_EVERY
 from supervisor.kernel.spec import RunSpec, Submission, TaskSpec
 from supervisor.kernel.states import End, TaskClass
 from supervisor.kernel.task import Task
-from supervisor.server.requests import to_wire
 from supervisor.store import sqlite
 from worktrees.repository import Repository
 
@@ -216,7 +215,7 @@ class FakeSupervisor:
         began = time.perf_counter()
         spec = RunSpec(title="bench", tasks=tasks)
         order = Submission(f"{began}", "0123456789ab", "/bench", "/bench/.git", "0" * 40, spec, {})
-        protocol.call(self.home.daemon_socket, "submit", to_wire(order))
+        protocol.call(self.home.daemon_socket, "submit", order)
         return time.perf_counter() - began
 
     def ended(self) -> int:
