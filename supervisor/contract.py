@@ -13,19 +13,19 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from supervisor.kernel.codec import Handler
 from supervisor.kernel.errors import ConfigError
 
 if TYPE_CHECKING:
     from agents.tmux import Tmux
     from supervisor.host.paths import Home
     from supervisor.kernel.audit import Said
-    from supervisor.server.agent_requests import Asked
     from supervisor.server.loop import Loop
     from worktrees.git import Git
 
@@ -33,10 +33,10 @@ GROUP = "nightcrew.features"
 """The group of entry points."""
 
 T = TypeVar("T")
-Request = Callable[["Loop", dict[str, Any]], Coroutine[Any, Any, dict[str, Any]]]
-"""Answer a request of the person's socket. It raises a NightcrewError, or returns a JSON object of what is committed by then."""
-AgentRequest = Callable[["Asked"], Coroutine[Any, Any, dict[str, Any]]]
-"""Answer a request of a living agent. Its arguments are the agent's own text."""
+Verb = Handler | Mapping[str, Handler]
+"""Answers a request, or one handler for each `op`. A handler is `async handle(context, *, name: type, ...)`: its keyword-only parameters
+are the request, each checked by its type before the call. `context` is the `Loop`, and for a request of an agent `Asked`. A handler raises
+a NightcrewError, or returns a JSON object of what is committed by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +49,13 @@ class Feature:
     after: tuple[str, ...] = ()
     """The features whose services begin before this one, and end after it."""
     requests: Mapping[str, str] = field(default_factory=dict)
-    """Verbs of the person's socket, each with its `Request`."""
+    """Verbs of the person's socket, each with its `Verb`."""
     interrupted: frozenset[str] = frozenset()
     """Those of `requests` that stop when the client disconnects. The others are done to their end."""
     agent_requests: Mapping[str, str] = field(default_factory=dict)
-    """Verbs of the agents' socket, each with its `AgentRequest`."""
+    """Verbs of the agents' socket, each with its `Verb`."""
     needs: str = ""
-    """`(loop, args) -> dict`: parts of the answer that says what needs a person. `args` are those of the request `needs`."""
+    """`(loop, watches) -> dict`: parts of the answer that says what needs a person. `watches`: a screen asks, and will ask again."""
     acts: Mapping[str, str] = field(default_factory=dict)
     """`(loop, command) -> None` for classes of commands in `supervisor/kernel/decision.py`: act upon a decision that was committed."""
     begins: str = ""

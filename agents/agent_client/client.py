@@ -76,10 +76,6 @@ COLUMNS = (
     "expires", "kind", "what", "holders", "mails", "tokens",
 )  # fmt: skip
 """Of an answer: which lists are printed a line each, and what of each."""
-NUMBERS = (
-    "steps_max", "priority", "retries", "weight", "tpm_max", "cost_max", "tokens_max", "sandbox", "processes_max", "children_max",
-    "depth_max",
-)  # fmt: skip
 
 
 class Failed(Exception):
@@ -338,12 +334,12 @@ def options(words: list[str], flags: tuple[str, ...] = (), known: list[str] | No
 
 
 def value(name: str, text: str) -> object:
-    """As a plan would hold it."""
+    """As a plan would hold it; the supervisor reads numbers from text."""
     if text in ("true", "false"):
         return text == "true"
     if name in ("network", "gpus"):
         return [number(name, word) if name == "gpus" else word for word in text.split(",")]
-    return number(name, text) if name in NUMBERS else text
+    return text
 
 
 def number(name: str, text: str) -> int | float:

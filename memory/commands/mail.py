@@ -207,7 +207,7 @@ def _where(repo: Path, commit: str | None, start: str | None, options: dict[str,
     branch = "" if commit else current_branch(place.repository.git, place.repository.checkout) or ""
     found: dict[str, Any] = {"branch": branch, "commit": oid}
     if start is not None:
-        chosen = {"kind": start, "name": options["name"]}
+        chosen = {"kind": start, "id": options["name"]}
         key = f"handoff:{options['key']}" if options["key"] else None
         submission, notes = submit.from_words((options["prompt"] or "",), chosen, repo, oid, key, os.environ)
         for note in notes:

@@ -63,7 +63,7 @@ async def of_agent(loop: Loop, home: Home, desk: LeaseDesk, key: tuple[str, int]
     return await ops[op](desk, who, args)
 
 
-async def of_person(memory: MemoryDesk, given: dict[str, Any]) -> dict[str, Any]:
+async def of_person(memory: MemoryDesk, **given: Any) -> dict[str, Any]:
     """What a person asks of a `project`: ls, or release, of anybody's, with a `why`. Raises UsageError, NotFound, DiskFull, LedgerError."""
     args = Args(given)
     project, desk = args.text("project", PATH_MAX), memory.leases

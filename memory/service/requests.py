@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _PROJECT = re.compile(r"[0-9a-f]{12}")
 
 
-async def handle_mem(desk: MemoryDesk, args: dict[str, Any]) -> dict[str, Any]:
+async def handle_mem(desk: MemoryDesk, **args: Any) -> dict[str, Any]:
     """`project`, also one in which nothing was run yet, and what `verbs.mem` takes. Raises UsageError for what no project is called."""
     return await notes.mem(Request(desk, project_of(args), NOTES_PERSON, None, Args(args)))
 
@@ -51,7 +51,7 @@ def project_of(args: dict[str, Any]) -> str:
 # A person's mail.
 
 
-async def handle_mail(desk: MemoryDesk, args: dict[str, Any]) -> dict[str, Any]:
+async def handle_mail(desk: MemoryDesk, **args: Any) -> dict[str, Any]:
     """`project`, also one in which nothing was run yet, `op` and its words: see `mail_verbs`. A handoff has `branch` and `commit`, and its
     `start` is a submission of one task."""
     return await mail_requests.ask(desk.mail, Asker(PERSON, project_of(args), None, functools.partial(_hand_over, desk)), args)
@@ -75,12 +75,12 @@ async def _hand_over(desk: MemoryDesk, letter: Letter, args: Args) -> Letter:
 # What people ask of the memory of a project: notes, mail, leases and waits. Each verb takes the desk and its words.
 
 
-async def watch(desk: MemoryDesk, _: dict[str, Any]) -> dict[str, Any]:
+async def watch(desk: MemoryDesk) -> dict[str, Any]:
     """How changes on the disk are seen: `overflows`, how often the kernel dropped events since the supervisor started."""
     return {"overflows": desk.watch.overflows}
 
 
-VERBS: Mapping[str, Callable[[MemoryDesk, dict[str, Any]], Coroutine[Any, Any, dict[str, Any]]]] = {
+VERBS: Mapping[str, Callable[..., Coroutine[Any, Any, dict[str, Any]]]] = {
     "mem": handle_mem,
     "lease": lease_requests.of_person,
     "mail": handle_mail,

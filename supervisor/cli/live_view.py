@@ -118,7 +118,7 @@ class LiveView:
             self._ended_at = now
         elif now - self._ended_at >= max(LOOK_S, REST * (self._ended_at - self._began_at)):
             self._began_at = self._ended_at = now
-            self._look = asyncio.get_running_loop().create_task(requests.handle_needs(loop, {}))
+            self._look = asyncio.get_running_loop().create_task(requests.handle_needs(loop))
         return self._asked
 
 

@@ -8,8 +8,9 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -17,14 +18,56 @@ from supervisor.client import common, follow
 from supervisor.client.isolation import network_option
 from supervisor.client.names import agent_name, any_name, ended_name, kind_name, running_name, snapshot_name
 from supervisor.host.paths import Home, home
+from supervisor.kernel import keys
 from supervisor.kernel.errors import NotFound, TimedOut, UsageError, one_line
+from supervisor.kernel.keys import By, Key
 from supervisor.kernel.kind import Kind, version
-from supervisor.kernel.states import AttemptState, TaskClass, TaskState
+from supervisor.kernel.spec import TaskSpec
+from supervisor.kernel.states import AttemptState, TaskState
 from supervisor.store import queries
 from supervisor.views import status
 
 if TYPE_CHECKING:
     from supervisor.store.queries import TaskView
+
+
+# Options
+# -------
+# Options of the verbs that give a task, made from its keys.
+
+
+_SHORT = {"priority": ["-p"]}
+_COMPLETE = {"kind": kind_name, "snapshot": snapshot_name}
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def task_options(by: By) -> Callable[[Command], Command]:
+    """An option for each key of a task that may be given there; None is passed for one that was not given."""
+
+    def decorate(command: Command) -> Command:
+        for key in reversed(keys.given_by(TaskSpec, by).values()):
+            command = _option(key)(command)
+        return command
+
+    return decorate
+
+
+def _option(key: Key) -> Callable[[Command], Command]:
+    how: dict[str, Any] = {"type": click.Choice(key.choices)} if key.choices else {}
+    if key.unit == "s":
+        how["type"] = common.Duration()
+    elif key.type in (int, float) and not key.unit:  # what must be above a bound is refused where plans are read
+        kind: Any = click.IntRange if key.type is int else click.FloatRange
+        how["type"] = kind(key.least, key.most)
+    if key.type is bool:
+        how |= {"is_flag": True, "default": None}
+    if key.many:
+        how |= {"multiple": True, "callback": lambda _ctx, _param, value: list(value) or None}
+    words = f"{key.help.removesuffix('.')}; may be repeated." if key.many else key.help
+    if key.unset and key.type is not bool and not key.many:
+        how["show_default"] = str(key.unset)
+    names = [*_SHORT.get(key.name, ()), f"--{key.name.replace('_', '-')}", key.parameter]
+    return click.option(*names, help=words, metavar=key.metavar or None, shell_complete=_COMPLETE.get(key.name), **how)
 
 
 # Run
@@ -64,40 +107,20 @@ def command_run(plan: Path, repo: Path, base: str | None, detach: bool, key: str
 @click.argument("words", nargs=-1, metavar="COMMAND...", type=click.UNPROCESSED)
 @click.option("-C", "--repo", type=click.Path(path_type=Path), default=Path(), help="The repository to work on (default: here).")
 @click.option("--base", help="Where the worktree starts (default: HEAD).")
-@click.option("--id", "name", default="task", show_default=True, help="Its name, for the other verbs.")
-@click.option("--title", help="Any text (default: the command).")
-@click.option(
-    "--kind", show_default="shell", shell_complete=kind_name, help="shell: works by itself. terminal: owns the pane. Others: kinds ls."
-)
+@click.option("--id", default="task", show_default=True, help="Its name, for the other verbs.")
+@task_options(By.ADD)
 @click.option("--prompt-file", type=click.Path(), help="What an agent is to do, in place of words.")
-@click.option("--model", help="What the agent calls the model that it is to use.")
-@click.option("--size", type=click.Choice(["small", "medium", "large", "auto"]), help="How much work it is; auto: measured.")
-@click.option("--steps-max", type=click.IntRange(1), help="Turns that the agent may take.")
-@click.option("--allow", multiple=True, metavar="TOOL", help="A tool that the agent uses without asking; may be repeated.")
-@click.option("--interactive", is_flag=True, default=None, help="The agent's own interface: attach and type.")
-@click.option("-p", "--priority", type=click.IntRange(0, 100), show_default="50")
-@click.option("--class", "task_class", type=click.Choice([str(item) for item in TaskClass]), show_default="normal")
-@click.option("--timeout", type=common.Duration(), help='Stop it after this long: "90s", "30m", "2h".')
 @click.option("--gate", metavar="CMD", help="A command that must exit with 0 where the agent was, once that is done.")
-@click.option("--gate-timeout", type=common.Duration(), help="Stop the gate after this long (default: 10m).")
-@click.option("--retries", type=click.IntRange(0, 100), show_default="0")
 @click.option("--best-of", type=click.IntRange(2, 16), help="So many agents try the same; one result counts.")
 @click.option("--decide", type=click.Choice(["person", "gate"]), help="Who chooses it, with --best-of (default: person).")
-@click.option("--submitter", help="Whose fair share of the starts it counts for (default: the project's).")
-@click.option("--not-after", help='Not started after this: "2h", "06:30".')
-@click.option("--deadline", help="It goes before others as this gets near.")
 @click.option("--after", multiple=True, metavar="NAME", shell_complete=any_name, help="A task that must be done first; may be repeated.")
-@click.option("--paths", multiple=True, metavar="GLOB", help="Files that it writes; no other task does meanwhile. May be repeated.")
-@click.option("--children-max", type=click.IntRange(1), help="How many tasks its agent may add itself.")
-@click.option("--snapshot", shell_complete=snapshot_name, help="Start from this snapshot; it is made when it is not there.")
-@click.option("--sandbox", type=click.IntRange(0, 2), help="Isolation tier that it must have (default: 1 where that works).")
 @network_option
 @click.option("-f", "--follow", "following", is_flag=True, help="Follow it to its end.")
 @click.option("--key", help="Idempotency key: the same key twice is one task.")
 @common.json_option
 def command_add(
-    words: tuple[str, ...], allow: tuple[str, ...], paths: tuple[str, ...], after: tuple[str, ...], repo: Path, following: bool,
-    key: str | None, as_json: bool, base: str | None, **options: object,
+    words: tuple[str, ...], after: tuple[str, ...], repo: Path, following: bool, key: str | None, as_json: bool, base: str | None,
+    **options: object,
 ) -> int:  # fmt: skip
     """Run one command as a task, in a worktree of its own. One word is given to the shell, several are run as they are. For a kind of
     agent that takes a prompt, the words are the prompt.
@@ -113,9 +136,7 @@ def command_add(
 
     _refuse_options_in_a_prompt(words, str(options["kind"] or ""))
     options["after"] = common.tasks_named(home(), after) if after else None
-    submission, notes = submit.from_words(
-        words, {**options, "allow": list(allow) or None, "paths": list(paths) or None}, repo, base, key, os.environ
-    )
+    submission, notes = submit.from_words(words, options, repo, base, key, os.environ)
     return follow.submit_and_follow(home(), submission, notes, detach=not following, as_json=as_json)
 
 
@@ -147,10 +168,8 @@ VERSION_S = 10.0
 @click.argument("prompt", required=False)
 @click.option("--kind", shell_complete=kind_name, help="The kind of agent (default: `[agents] kind` of config.toml, claude).")
 @click.option("--name", help="Its name, for the other verbs (default: its kind).")
-@click.option("--model", help="What the agent calls the model that it is to use.")
+@task_options(By.START)
 @click.option("--base", help="Where its worktree starts (default: HEAD).")
-@click.option("--snapshot", shell_complete=snapshot_name, help="Start from this snapshot; it is made when it is not there.")
-@click.option("--sandbox", type=click.IntRange(0, 2), help="Isolation tier that it must have (default: 1 where that works).")
 @click.option("--headless", is_flag=True, help="It works by itself; its own interface is not shown.")
 @click.option("-C", "--repo", type=click.Path(path_type=Path), default=Path(), help="The repository to work on (default: here).")
 @common.json_option
@@ -172,7 +191,7 @@ def command(prompt: str | None, kind: str | None, headless: bool, repo: Path, ba
     text = _prompt(prompt, attended)
     place = submit.workplace(repo)
     chosen = kind or place.settings.agent_kind
-    own = {"kind": chosen, "name": options.pop("name") or chosen, "interactive": attended}
+    own = {"kind": chosen, "id": options.pop("name") or chosen, "interactive": attended}
     attended_too = {"task_class": "interactive", "retries": 0} if attended else {}
     submission, notes = submit.of_prompt(text, {**options, **own, **attended_too}, place, base, os.environ)
     asked = _ask_version(kinds()[chosen])

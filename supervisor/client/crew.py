@@ -633,7 +633,7 @@ class VerbActs:
         if not asked.prompt.strip():
             raise UsageError("there is no prompt", hint="say what the agent is to do")
         place = submit.workplace(Path(asked.repo))
-        options: dict[str, Any] = {"kind": asked.kind, "name": asked.name or asked.kind, "interactive": False}
+        options: dict[str, Any] = {"kind": asked.kind, "id": asked.name or asked.kind, "interactive": False}
         submission, notes = submit.of_prompt(asked.prompt, options, place, asked.base or None, os.environ)
         return f"added {follow.hand_over(self._where, submission, notes).tasks[0]}"
 

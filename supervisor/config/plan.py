@@ -144,7 +144,7 @@ def single(
 
     Raises UsageError for whatever a plan would refuse too.
     """
-    given = {("class" if key == "task_class" else key): value for key, value in options.items() if value is not None and key != "name"}
+    given = {("class" if key == "task_class" else key): value for key, value in options.items() if value is not None}
     name = str(given.get("kind", defaults.kind if defaults is not None else "shell"))
     if name not in kinds:
         raise UsageError("bad value", on="--kind", why=f"{name!r} is not a kind of agent; {nearest(name, kinds)}")
@@ -152,7 +152,7 @@ def single(
     if kind.program and not kind.is_agent:
         raise UsageError("bad value", on="--kind", why=f"a task of kind {name} brings its own command; write it into a plan")
     start = base if base is not None else "HEAD"
-    asked = choosing.inherit(_typed({**_what(kind, words), **given, "id": options["name"]}), defaults)
+    asked = choosing.inherit(_typed({**_what(kind, words), **given}), defaults)
     task, by = Chooser(choices, start, Path()).choose(asked)
     if contradiction(task):
         raise UsageError("bad value", on="--sandbox", why=contradiction(task))

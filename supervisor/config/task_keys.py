@@ -7,14 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import PurePosixPath
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, Field, PlainValidator, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, PlainValidator, create_model, field_validator, model_validator
 
 from memory.leases import GLOBS_MAX
-from supervisor.config.toml import MAX_INT, Class, Command, Duration, Glob, OptionValue, Shown, Size, Strict, TaskSize, duration, variable
+from supervisor.config.toml import MAX_INT, Class, Command, Duration, Glob, OptionValue, Shown, Size, Strict, duration, variable
 from supervisor.features.snapshots.rules import LOCK_FILES, SnapshotKind, SnapshotSpec
+from supervisor.kernel import keys
 from supervisor.kernel.candidates import CANDIDATES_MAX, JUDGE_ROUNDS, candidate_name, judge_name
+from supervisor.kernel.keys import By, Key
 from supervisor.kernel.night import Window
 from supervisor.kernel.path_globs import WHERE, kind_of, normalised
 from supervisor.kernel.spec import ABSOLUTE_FROM, TaskSpec
@@ -395,51 +397,60 @@ def to_spec(name: str, table: SnapshotModel) -> SnapshotSpec:
 # `kind_keys`.
 
 
-MIN_DISK = 2**20
-"""Less than this and git could not even fill the worktree of a small repository."""
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 Scalar = str | int | float | bool
 
 
+def value_of(key: Key) -> Any:
+    """The type of a key's value, with its bounds, as a file has it; None: it is not given."""
+    bounds: dict[str, Any] = {**key.bounds}
+    kind: Any = {"s": Duration, "B": Size, "moment": Moment}.get(key.unit, key.type)
+    if key.choices:
+        kind = Literal[key.choices]
+    if key.type is str and key.most is not None:
+        return Annotated[kind, Field(max_length=int(key.most))] | None
+    return Annotated[kind, Field(**bounds)] | None if bounds else kind | None
+
+
+def with_keys(
+    chosen: Callable[[Key], object], value: Callable[[Key], Any] = value_of, unset: Callable[[Key], Any] = lambda key: key.unset
+) -> Callable[[type[M]], type[M]]:
+    """A model with every chosen key of a task that it does not describe itself."""
+
+    def complete(base: type[M]) -> type[M]:
+        known = base.model_fields.keys() | {field.alias for field in base.model_fields.values()}
+        own = [key for key in keys.of(TaskSpec).values() if chosen(key) and key.name not in known]
+        made: dict[str, Any] = {key.name: (value(key), unset(key)) for key in own}
+        return create_model(base.__name__, __base__=base, __module__=base.__module__, __doc__=base.__doc__, **made)
+
+    return complete
+
+
+@with_keys(lambda key: key.by & By.PROJECT)
 class Shared(Strict):
-    """Keys that `[defaults]` may give for every task."""
+    """Keys that `[defaults]` may give for every task. Here stand those whose value is more than bounds; the others are in the schema."""
 
     kind: str = "shell"
     params: dict[str, Scalar] = Field(default_factory=dict)
-    priority: Annotated[int, Field(ge=0, le=100)] = 50
     task_class: Annotated[Class, Field(alias="class")] = "normal"
-    timeout: Annotated[Duration, Field(gt=0, le=30 * 86400)] | None = None
-    retries: Annotated[int, Field(ge=0, le=100)] = 0
     cores: Annotated[int, Field(ge=1, le=4096)] | list[Annotated[int, Field(ge=0, le=4095)]] | None = None
-    weight: Annotated[float, Field(gt=0, le=1000)] = 1.0
-    tpm_max: Annotated[int, Field(ge=1, le=10**12)] | None = None
-    cost_max: Annotated[float, Field(gt=0, le=1e9)] | None = None
-    tokens_max: Annotated[int, Field(ge=1, le=10**12)] | None = None
-    snapshot: str = ""
-    sandbox: Annotated[int, Field(ge=0, le=2)] | None = None
     network: Network = True
     gpus: bool | Annotated[list[Annotated[int, Field(ge=0, le=255)]], Field(min_length=1, max_length=256)] = True
-    memory_max: Annotated[Size, Field(ge=MIN_MEMORY)] | None = None
-    disk_max: Annotated[Size, Field(ge=MIN_DISK)] | None = None
-    processes_max: Annotated[int, Field(ge=1, le=2**22)] | None = None
-    cpu_max: Annotated[Duration, Field(ge=1, le=365 * 86400)] | None = None
     model: OptionValue | None = None
-    steps_max: Annotated[int, Field(ge=1, le=100_000)] | None = None
     allow: Annotated[list[OptionValue], Field(max_length=200)] | None = None
-    interactive: bool = False
-    on_loss: Literal["resume", "restart"] | None = None
     same_path: bool | None = None
-    size: TaskSize | Literal["auto"] | None = None
     tags: Annotated[list[Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,31}$")]], Field(max_length=32)] = Field(default_factory=list)
-    children_max: Annotated[int, Field(ge=1, le=1000)] | None = None
-    depth_max: Annotated[int, Field(ge=1, le=5)] | None = None
     gate: Command | None = None
-    gate_timeout: Annotated[Duration, Field(gt=0, le=86400)] | None = None
 
-    @field_validator("snapshot")
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """The keys of the schema."""
+
+    @field_validator("snapshot", check_fields=False)
     @classmethod
-    def _snapshot(cls, value: str) -> str:
+    def _snapshot(cls, value: str | None) -> str | None:
         return check_name(value) if value else value
 
     @field_validator("params")
@@ -461,15 +472,14 @@ def check_id(name: str) -> str:
     return name
 
 
+@with_keys(lambda key: key.by & By.PLAN)
 class PlanShared(Shared):
     """Keys that a plan's `[defaults]` may give for every task, and a project's may not: they are about one submission."""
 
     submitter: Annotated[Shown, Field(max_length=200)] = ""
-    not_after: Moment | None = None
-    deadline: Moment | None = None
-    preempt: bool = False
 
 
+@with_keys(lambda _: True)
 class TaskModel(PlanShared, BestOfKeys):
     """One `[[tasks]]` table."""
 
@@ -480,7 +490,6 @@ class TaskModel(PlanShared, BestOfKeys):
     prompt_file: str | None = None
     after: AfterModel = Field(default_factory=lambda: AfterModel(all=[]))
     continue_from: str | None = None
-    together: Annotated[str, Field(max_length=64)] = ""
     paths: Annotated[list[Glob], Field(max_length=GLOBS_MAX)] = Field(default_factory=list)
 
     @field_validator("id")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from supervisor.contract import Feature, others
 
 BUILT_IN = (
-    Feature("access", requests={"token": "supervisor.features.access.service:handle"}),
+    Feature("access", requests={"token": "supervisor.features.access.service:OPS"}),
     Feature("audit", service="supervisor.features.audit.service:serve"),
     Feature(
         "best_of",
@@ -18,12 +18,12 @@ BUILT_IN = (
     Feature(
         "landing",
         service="supervisor.features.landing.service:serve",
-        requests={"land": "supervisor.features.landing.service:handle"},
+        requests={"land": "supervisor.features.landing.service:OPS"},
     ),
     Feature(
         "map",
         service="supervisor.features.map.service:serve",
-        requests={"map": "supervisor.features.map.service:handle"},
+        requests={"map": "supervisor.features.map.service:OPS"},
         agent_requests={"map": "supervisor.features.map.service:ask"},
     ),
     Feature(
@@ -44,7 +44,7 @@ BUILT_IN = (
     ),
     Feature("memory", acts={"LookForNote": "memory.service.desk:look_for_note"}),
     Feature("otel", service="nightcrew.plugins.otel.service:serve"),
-    Feature("pull_requests", requests={"pr": "supervisor.features.pull_requests.service:handle"}),
+    Feature("pull_requests", requests={"pr": "supervisor.features.pull_requests.service:OPS"}),
     Feature(
         "quotas",
         service="supervisor.features.quotas.service:serve",
@@ -58,8 +58,8 @@ BUILT_IN = (
         after=("audit",),
         requests={"keep": "supervisor.features.retention.service:handle"},
     ),
-    Feature("review", requests={"review": "supervisor.features.review.service:handle"}),
-    Feature("snapshots", requests={"snapshot": "supervisor.features.snapshots.service:handle"}),
+    Feature("review", requests={"review": "supervisor.features.review.service:OPS"}),
+    Feature("snapshots", requests={"snapshot": "supervisor.features.snapshots.service:OPS"}),
 )
 
 

@@ -14,13 +14,15 @@ import json
 import math
 import sys
 import types
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import Enum
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 Reader = Callable[[Any], Any]
+Handler = Callable[..., Coroutine[Any, Any, Any]]
+"""Does what a request asks for: its keyword-only parameters are the request."""
 
 
 class Mismatch(ValueError):
@@ -38,7 +40,7 @@ class Bound(NamedTuple):
     most: float = math.inf
 
     def __str__(self) -> str:
-        return f"of at least {self.least:g}" if self.most == math.inf else f"from {self.least:g} to {self.most:.15g}"
+        return f"at least {self.least:g}" if self.most == math.inf else f"{self.least:g} to {self.most:.15g}"
 
 
 def shape(value: Any) -> Any:
@@ -170,11 +172,13 @@ def _reader(kind: Any, mode: _Mode) -> Reader | None:
     if origin in (Union, types.UnionType):
         return _either(inner, mode)
     if origin in _CONTAINERS:
-        return _sequence(_CONTAINERS[origin], inner, mode)
+        return _sequence(_CONTAINERS[origin], inner, mode, fixed=origin is tuple and inner[-1] is not Ellipsis)
     if origin is not None and issubclass(origin, Mapping):
         return _mapping(inner[0], inner[1], mode)
     if isinstance(kind, type) and issubclass(kind, tuple):
-        return functools.partial(_named, kind, _sequence(tuple, tuple(get_type_hints(kind, include_extras=True).values()), mode))
+        return functools.partial(
+            _named, kind, _sequence(tuple, tuple(get_type_hints(kind, include_extras=True).values()), mode, fixed=True)
+        )
     if isinstance(kind, type) and issubclass(kind, Enum):
         return functools.partial(_member, kind)
     if is_dataclass(kind):
@@ -198,9 +202,9 @@ def _annotated(kind: Any, rules: tuple[Any, ...], mode: _Mode) -> Reader | None:
 
 
 def _bounded(bound: Bound, value: Any) -> Any:
-    what = "text with" if isinstance(value, str) else "a number" if isinstance(value, int | float) else "a list with"
-    if not bound.least <= (value if what == "a number" else len(value)) <= bound.most:
-        raise Mismatch(f"it must be {what} {bound}")
+    what, measured = ("a number", value) if isinstance(value, int | float) else ("of a length", len(value))
+    if not bound.least <= measured <= bound.most:
+        raise Mismatch(f"it must be {what}, {bound}")
     return value
 
 
@@ -233,8 +237,7 @@ _CONTAINERS: Mapping[Any, Callable[[Iterable[Any]], Any]] = {
 }  # fmt: skip
 
 
-def _sequence(made: Callable[[Iterable[Any]], Any], inner: tuple[Any, ...], mode: _Mode) -> Reader:
-    fixed = made is tuple and inner[-1] is not Ellipsis
+def _sequence(made: Callable[[Iterable[Any]], Any], inner: tuple[Any, ...], mode: _Mode, *, fixed: bool) -> Reader:
     readers = [_reader(kind, mode) for kind in (inner if fixed else inner[:1])]
 
     def read(value: Any) -> Any:

@@ -9,10 +9,10 @@ import hashlib
 import json
 import sqlite3
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any
 
 from agents.kinds import kinds, of_task
 from memory.service import lease_requests, mail_requests, notes
@@ -24,17 +24,20 @@ from memory.service.mail_requests import Asker
 from memory.service.notes import Request
 from supervisor.client.submit import refuse_missing
 from supervisor.config import plan
+from supervisor.contract import Verb
 from supervisor.gateway.admission.bucket import Bucket
 from supervisor.host.paths import Home
-from supervisor.kernel import child_tasks
+from supervisor.kernel import child_tasks, keys
 from supervisor.kernel.child_tasks import Parent
+from supervisor.kernel.codec import Bound
 from supervisor.kernel.errors import DiskFull, NightcrewError, NotFound, Refused, TimedOut, UsageError
 from supervisor.kernel.format import duration
+from supervisor.kernel.keys import By
 from supervisor.kernel.spec import RunSpec, Submission, TaskSpec
 from supervisor.kernel.states import FINAL, AttemptState
 from supervisor.kernel.wait_graph import WaitKind
 from supervisor.sandbox.policy import Tier
-from supervisor.server import requests
+from supervisor.server import request_table, requests
 from supervisor.server.attempts import model_usage, sending
 from supervisor.server.loop import Loop
 from supervisor.store import history, queries
@@ -89,12 +92,11 @@ class AddRate:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One request of a living attempt. `args` is the agent's own text: nothing of it is to be believed."""
+    """A living attempt that asks for something. What it says is its own text: nothing of it is to be believed."""
 
     loop: Loop
     task: str
     epoch: int
-    args: dict[str, Any]
     home: Home
     adds: AddRate
     memory: MemoryDesk
@@ -118,16 +120,14 @@ class Asked:
             found += history.children(self.db, name)
         return found[1:]
 
-    def meant(self, names: Any) -> list[str]:
-        """The full ids of these descendants: each is an id, or the name of a child of its own, the newest one. Raises UsageError, and
-        NotFound for whatever is not below this task."""
-        if not isinstance(names, list) or not names:
-            raise UsageError("not a request", why="tasks is a list of at least one id")
+    def meant(self, names: Sequence[str]) -> list[str]:
+        """The full ids of these descendants: each is an id, or the name of a child of its own, the newest one. Raises NotFound for whatever
+        is not below this task."""
         known = self.descendants()
         short = {name.partition("/")[2]: name for name in history.children(self.db, self.task)}
-        found = [name if name in known else short.get(name, "") for name in map(str, names)]
+        found = [name if name in known else short.get(name, "") for name in names]
         if "" in found:
-            raise NotFound("none of its tasks is called", on=str(names[found.index("")])[:100], why="an agent sees what it added itself")
+            raise NotFound("none of its tasks is called", on=names[found.index("")][:100], why="an agent sees what it added itself")
         return list(dict.fromkeys(found))
 
 
@@ -140,35 +140,75 @@ TEXT_MAX = 128 * 2**10
 """Bytes of a prompt or a command."""
 NAME_MAX = 200
 """Characters of a title or a key."""
-OPTIONS = {
-    "id": "name", "title": "title", "kind": "kind", "model": "model", "steps_max": "steps_max", "allow": "allow",
-    "priority": "priority", "class": "task_class", "timeout": "timeout_s", "retries": "retries", "weight": "weight", "tpm_max": "tpm_max",
-    "cost_max": "cost_max", "tokens_max": "tokens_max", "sandbox": "sandbox", "network": "network", "gpus": "gpus",
-    "memory_max": "memory_max", "disk_max": "disk_max", "processes_max": "processes_max", "cpu_max": "cpu_max",
-    "children_max": "children_max", "depth_max": "depth_max", "paths": "paths",
-}  # fmt: skip
-"""Keys of a plan's task that an agent may give, and the fields of `TaskSpec` that they are."""
+OPTIONS = keys.given_by(TaskSpec, By.AGENT)
+"""Keys of a plan's task that an agent may give."""
 
 
-async def add(asked: Asked) -> dict[str, Any]:
-    """`text`: the command or the prompt, by the kind; `options`: of OPTIONS; `after`: ids of its tasks, and `on` as in a plan; `base`: one
-    that has ended, to start from its last commit; `key`: the same twice is one task, and without it the same request is.
-
-    Returns `task`, its id, and whether it is `new`. Raises UsageError, NotFound, Refused, BudgetSpent, ToolMissing.
-    """
-    return await _counted(asked, "")
+def fits(text: str, most: int = TEXT_MAX) -> str:
+    """`text`, unless it is too long for a request. Raises ValueError."""
+    if (size := len(text.encode("utf-8", "backslashreplace"))) > most:
+        raise ValueError(f"it is too long: {size} bytes, at most {most}; write it into a file and commit it")
+    return text
 
 
-async def add_from(asked: Asked, base: str) -> dict[str, Any]:
+def _words(text: str) -> str:
+    if not text.strip():
+        raise ValueError("it must be given, as text")
+    return fits(text)
+
+
+def _name(text: str) -> str:
+    return fits(_words(text), NAME_MAX)
+
+
+def _options(given: dict[str, Any]) -> dict[str, Any]:
+    if unknown := [name[:40] for name in given if name not in OPTIONS]:
+        raise ValueError(f"an agent cannot give {unknown[0]}; it may give {', '.join(sorted(OPTIONS))}")
+    if isinstance(title := given.get("title"), str):
+        _name(title)
+    return {name: keys.number(OPTIONS[name], value) for name, value in given.items()}
+
+
+Text = Annotated[str, _words]
+Name = Annotated[str, _name]
+Options = Annotated[dict[str, Any], _options]
+Ids = Annotated[list[str], Bound(1)]
+
+
+@dataclass(frozen=True, slots=True)
+class NewTask:
+    """A task that an agent adds."""
+
+    text: Text
+    """The command or the prompt, by the kind."""
+    options: Options = field(default_factory=dict)
+    after: list[str] | None = None
+    """Ids of its tasks."""
+    on: str | None = None
+    """How those must have ended, as in a plan."""
+    base: str | None = None
+    """One of its tasks that has ended, to start from its last commit."""
+    key: Name | None = None
+    """The same twice is one task, and without it the same request is: a conductor that begins again asks for the same tasks again."""
+
+    @property
+    def identity(self) -> str:
+        """What its agent calls it, or what it is."""
+        what = {name: getattr(self, name) for name in ("text", "options", "after", "on", "base")}
+        return self.key or "=" + hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
+
+
+async def add(asked: Asked, **args: Any) -> dict[str, Any]:
+    """Add a `NewTask`. Returns `task`, its id, and whether it is `new`. Raises UsageError, NotFound, Refused, BudgetSpent, ToolMissing."""
+    return await add_from(asked, "", args)
+
+
+async def add_from(asked: Asked, base: str, args: Mapping[str, Any]) -> dict[str, Any]:
     """As `add`, of a task that starts from the commit `base`, which is its agent's own."""
-    return await _counted(asked, base)
-
-
-async def _counted(asked: Asked, base: str) -> dict[str, Any]:
     now = asked.loop.clock.monotonic()
     try:
         asked.adds.take(asked.task, now)
-        return await _add(asked, base)
+        return await _add(asked, base, request_table.checked(NewTask, args))
     except NightcrewError as error:
         if many := asked.adds.refused(asked.task, now):
             asked.loop.ledger.journal(asked.task, asked.epoch, "add refused", {"why": error.line()[:500], "times": many})
@@ -176,16 +216,16 @@ async def _counted(asked: Asked, base: str) -> dict[str, Any]:
         raise
 
 
-async def _add(asked: Asked, base: str) -> dict[str, Any]:
+async def _add(asked: Asked, base: str, new: NewTask) -> dict[str, Any]:
     """Decide twice: now, so that a mistake is told first, and again in the transaction that writes the child, where its siblings count."""
     row = asked.loop.ledger.launch_row(asked.task)
     _refuse_ending(asked)
-    key = child_tasks.child_key(asked.task, _key(asked.args))
+    key = child_tasks.child_key(asked.task, new.identity)
     if (known := history.of_key(asked.db, key)) is not None:
         return {"task": known, "new": False}
-    text, options = _text(asked.args.get("text"), "text", TEXT_MAX), _options(asked.args.get("options", {}))
-    spec = plan.single((text,), kinds(), {"name": "task", **options, **_after(asked)}).tasks[0]
-    given = {OPTIONS[name] for name in asked.args.get("options", {})}
+    after = {"after": {"all": asked.meant(new.after), "on": new.on or "done"}} if new.after else {}
+    spec = plan.single((new.text,), kinds(), {"id": "task", **new.options, **after}).tasks[0]
+    given = {OPTIONS[name].field for name in new.options}
 
     def child() -> TaskSpec:
         _refuse_ending(asked)
@@ -197,7 +237,7 @@ async def _add(asked: Asked, base: str) -> dict[str, Any]:
     run = RunSpec(title=spec.title, base=row.base_oid, tasks=(child(),))
     refuse_missing(run.tasks[0], row.env)
     root = asked.loop.ledger.project_root(row.project)
-    submission = Submission(key, row.project, root, row.common_dir, base or _base(asked, row), run, row.env)
+    submission = Submission(key, row.project, root, row.common_dir, base or _base(asked, row, new.base), run, row.env)
     answer = await requests.submit(asked.loop, submission, settle)
     return {"task": answer["tasks"][0], "new": answer["new"]}
 
@@ -225,46 +265,11 @@ def _parent(asked: Asked, row: LaunchRow) -> Parent:
     )
 
 
-def _options(given: Any) -> dict[str, Any]:
-    """As `plan.single` takes them."""
-    if not isinstance(given, dict):
-        raise UsageError("not a request", why="options is an object")
-    if unknown := [str(name)[:40] for name in given if name not in OPTIONS]:
-        raise UsageError("an agent cannot give", on=unknown[0], why=f"it may give {', '.join(sorted(OPTIONS))}")
-    if "title" in given:
-        given = {**given, "title": _text(given["title"], "title", NAME_MAX)}
-    return {("name" if name == "id" else name): value for name, value in given.items()}
-
-
-def _text(given: Any, what: str, most: int) -> str:
-    """Whatever JSON calls text, as text that a file can hold."""
-    if not isinstance(given, str) or not given.strip():
-        raise UsageError("not a request", on=what, why="it must be given, as text")
-    plain = given.encode("utf-8", "backslashreplace")
-    if len(plain) > most:
-        raise UsageError(f"the {what} is too long", why=f"{len(plain)} bytes, at most {most}", hint="write it into a file and commit it")
-    return plain.decode()
-
-
-def _key(args: dict[str, Any]) -> str:
-    """What its agent calls it, or what it is: a conductor that begins again asks for the same tasks again."""
-    if args.get("key") is not None:
-        return _text(args["key"], "key", NAME_MAX)
-    what = {name: args.get(name) for name in ("text", "options", "after", "on", "base")}
-    return "=" + hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
-
-
-def _after(asked: Asked) -> dict[str, Any]:
-    if not asked.args.get("after"):
-        return {}
-    return {"after": {"all": asked.meant(asked.args["after"]), "on": asked.args.get("on") or "done"}}
-
-
-def _base(asked: Asked, row: LaunchRow) -> str:
+def _base(asked: Asked, row: LaunchRow, base: str | None) -> str:
     """The commit that it starts from: its parent's, or the last one of another task below its parent."""
-    if asked.args.get("base") is None:
+    if base is None:
         return row.base_oid
-    name = asked.meant([asked.args["base"]])[0]
+    name = asked.meant([base])[0]
     tip = (queries.one(asked.db, name).result or {}).get("tip")
     if not isinstance(tip, str) or not tip:
         raise NotFound("no commit of", on=name, why="it has not ended, or left none")
@@ -287,17 +292,16 @@ async def listed(asked: Asked) -> dict[str, Any]:
     return {"tasks": [_shape(asked, name) for name in asked.descendants()]}
 
 
-async def wait(asked: Asked) -> dict[str, Any]:
-    """`tasks`; `timeout_s`, at most WAIT_MAX_S; `any`: until one of them has ended, and not all. Returns `ended` and `unfinished`, as
+async def wait(
+    asked: Asked, *, tasks: Ids, timeout_s: Annotated[float, Bound(0, WAIT_MAX_S)] = WAIT_MAX_S, any: bool = False
+) -> dict[str, Any]:
+    """`any`: until one of them has ended, and not all. Returns `ended` and `unfinished`, as
     `listed`, also when the time ran out; asking again goes on waiting. Raises Deadlock when they wait for this task."""
-    names, timeout_s = asked.meant(asked.args.get("tasks")), asked.args.get("timeout_s", WAIT_MAX_S)
-    if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not 0 <= timeout_s <= WAIT_MAX_S:
-        raise UsageError("not a request", on="timeout_s", why=f"a number of seconds, at most {WAIT_MAX_S:.0f}")
-    any_of = bool(asked.args.get("any"))
+    names = asked.meant(tasks)
     left = _unfinished(asked, names)
-    if timeout_s and left and not (any_of and len(left) < len(names)):
+    if timeout_s and left and not (any and len(left) < len(names)):
         with contextlib.suppress(TimedOut):
-            await _until_ended(asked, names, left, timeout_s, any_of=any_of)
+            await _until_ended(asked, names, left, timeout_s, any_of=any)
     else:
         asked.memory.waits.answered(asked.task, asked.epoch, WaitKind.TASK, ", ".join(names))
     shapes = [_shape(asked, name) for name in names]
@@ -313,30 +317,26 @@ async def _until_ended(asked: Asked, names: list[str], left: list[str], timeout_
             asked.memory.waits.change_holders(number, left)
 
 
-async def result(asked: Asked) -> dict[str, Any]:
+async def result(asked: Asked, *, tasks: Ids) -> dict[str, Any]:
     """`tasks`: one of them. Returns its `task`, `title`, `state`, `reason` and `result`, as in result.json, null before its first attempt
     has ended."""
-    name = asked.meant(asked.args.get("tasks"))[0]
+    name = asked.meant(tasks)[0]
     shape = {**_shape(asked, name), "result": queries.one(asked.db, name).result}
     if len(json.dumps(shape)) > RESULT_MAX:
         shape["result"] = {**shape["result"], "output": None, "agent": None, "notes": ["output and agent are too large to be handed over"]}
     return shape
 
 
-async def send(asked: Asked) -> dict[str, Any]:
-    """`tasks`, and `text`, as `nightcrew send`; returns what became of each."""
-    text = asked.args.get("text")
-    if not isinstance(text, str) or len(text.encode("utf-8", "replace")) > TEXT_MAX:
-        raise UsageError("not a request", on="text", why=f"text of at most {TEXT_MAX} bytes")
+async def send(asked: Asked, *, tasks: Ids, text: Annotated[str, fits], now: bool = False) -> dict[str, Any]:
+    """As `nightcrew send`; returns what became of each."""
     from agents.tmux import typed_text
 
-    args = {"tasks": asked.meant(asked.args.get("tasks")), "text": typed_text(text), "now": bool(asked.args.get("now")), "some": False}
-    return await sending.handle(asked.loop, args)
+    return await sending.send(asked.loop, asked.meant(tasks), typed_text(text), now=now)
 
 
-async def kill(asked: Asked) -> dict[str, Any]:
-    """`tasks`, as `nightcrew kill`: what was added below them ends too."""
-    return await requests.handle_kill(asked.loop, {"tasks": asked.meant(asked.args.get("tasks"))})
+async def kill(asked: Asked, *, tasks: Ids) -> dict[str, Any]:
+    """As `nightcrew kill`: what was added below them ends too."""
+    return await requests.handle_kill(asked.loop, tasks=asked.meant(tasks))
 
 
 def _unfinished(asked: Asked, names: list[str]) -> list[str]:
@@ -359,9 +359,9 @@ def _shape(asked: Asked, name: str) -> dict[str, Any]:
 # Leases on files of the repository: what an agent asks for, and whether a write is welcome.
 
 
-async def lease(asked: Asked) -> dict[str, Any]:
+async def lease(asked: Asked, **args: Any) -> dict[str, Any]:
     """See `lease_verbs`."""
-    return await lease_requests.of_agent(asked.loop, asked.home, asked.memory.leases, (asked.task, asked.epoch), asked.args)
+    return await lease_requests.of_agent(asked.loop, asked.home, asked.memory.leases, (asked.task, asked.epoch), args)
 
 
 # Mail
@@ -369,11 +369,11 @@ async def lease(asked: Asked) -> dict[str, Any]:
 # An agent's mail: the sender is its task, by its token, whatever the request says.
 
 
-async def mail(asked: Asked) -> dict[str, Any]:
+async def mail(asked: Asked, **args: Any) -> dict[str, Any]:
     """`op` and its words: see `mail_verbs`. A handoff's `start` has `prompt` and what `add` takes as `options`; it needs children_max."""
     project = asked.loop.ledger.launch_row(asked.task).project
     asker = Asker(asked.task, project, asked.epoch, functools.partial(_hand_over, asked))
-    return await mail_requests.ask(asked.memory.mail, asker, asked.args)
+    return await mail_requests.ask(asked.memory.mail, asker, args)
 
 
 async def _hand_over(asked: Asked, letter: Letter, args: Args) -> Letter:
@@ -391,7 +391,7 @@ async def _hand_over(asked: Asked, letter: Letter, args: Args) -> Letter:
     in_prompt = kind is not None and kind.is_agent
     text = handoff.prompt(letter, text) if in_prompt else text
     key = f"handoff {letter.mail.key or letter.mail.id}"
-    made = await add_from(replace(asked, args={"text": text, "options": {"id": "handoff", **options}, "key": key}), commit)
+    made = await add_from(asked, commit, {"text": text, "options": {"id": "handoff", **options}, "key": key})
     return handoff.to(letter, made["task"], in_prompt=in_prompt)
 
 
@@ -400,10 +400,10 @@ async def _hand_over(asked: Asked, letter: Letter, args: Args) -> Letter:
 # The memory of the agent's own project.
 
 
-async def ask_mem(asked: Asked) -> dict[str, Any]:
+async def ask_mem(asked: Asked, **args: Any) -> dict[str, Any]:
     """See `verbs.mem`."""
     project = asked.loop.ledger.launch_row(asked.task).project
-    return await notes.mem(Request(asked.memory, project, asked.task, asked.epoch, Args(asked.args)))
+    return await notes.mem(Request(asked.memory, project, asked.task, asked.epoch, Args(args)))
 
 
 # Own
@@ -430,12 +430,9 @@ async def whoami(asked: Asked) -> dict[str, Any]:
     }
 
 
-async def hook(asked: Asked) -> dict[str, Any]:
+async def hook(asked: Asked, *, name: str, event: dict[str, Any] | None = None) -> dict[str, Any]:
     """An event of the agent's command line: `name`, and `event`, the hook's input; null when it was too long to send. Returns what the hook
     prints, as `print`, where it should print something."""
-    name, event = asked.args.get("name"), asked.args.get("event")
-    if not isinstance(name, str) or not (event is None or isinstance(event, dict)):
-        raise UsageError("not an event", why="name is text, event is an object or null")
     if _is_anothers(asked, str((event or {}).get("session_id") or "")):
         raise asked.loop.agents.evidence.forged((asked.task, asked.epoch))
     for told, what in asked.loop.agents.evidence.hook((asked.task, asked.epoch), name, event):
@@ -469,7 +466,7 @@ def _is_anothers(asked: Asked, session: str) -> bool:
 # added, and nothing else.
 
 
-VERBS: Mapping[str, Callable[[Asked], Coroutine[Any, Any, dict[str, Any]]]] = {
+VERBS: Mapping[str, Verb] = {
     "add": add,
     "hook": hook,
     "kill": kill,

@@ -208,6 +208,6 @@ def _need(need: Need) -> dict[str, Any]:
 # How many agents the machine and the models carry, and what each kind takes.
 
 
-async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG001 - every handler is called so
+async def handle(loop: Loop) -> dict[str, Any]:
     """As `capacity.shape`."""
     return shape(loop.machine.capacity, loop.crew, loop.settings)

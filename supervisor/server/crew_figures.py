@@ -15,7 +15,7 @@ _RATIOS = ("load", "memory", "memory_stall", "io_stall", "processes")
 async def figures(loop: Loop, pid: int, since: float, overflows: int) -> dict[str, Any]:
     """`pid` and `since` name this supervisor, `overflows` is how often the kernel dropped file events since then. `asks`: who waits for a
     person, as `needs` says it, without what is asked; `states`: what the others do, by task. Costs what lives."""
-    found, seen = await requests.handle_needs(loop, {}), loop.machine.capacity.seen
+    found, seen = await requests.handle_needs(loop), loop.machine.capacity.seen
     shape = capacity.shape(loop.machine.capacity, loop.crew, loop.settings)
     pressure = asdict(seen.pressure) if seen is not None else {}
     return {

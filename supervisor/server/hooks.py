@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from supervisor.contract import AgentRequest, Feature, Request, Service, load
+from supervisor.contract import Feature, Service, Verb, load
 from supervisor.kernel.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -22,11 +22,11 @@ class Hooks:
     def __init__(self, features: Iterable[Feature]) -> None:
         """Raises ConfigError for a part that cannot be imported, and where two features add the same verb or wait for one another."""
         given = list(features)
-        self.requests: dict[str, Request] = _verbs(given, lambda feature: feature.requests)
+        self.requests: dict[str, Verb] = _verbs(given, lambda feature: feature.requests)
         self.interrupted = frozenset().union(*(feature.interrupted for feature in given))
-        self.agent_requests: dict[str, AgentRequest] = _verbs(given, lambda feature: feature.agent_requests)
+        self.agent_requests: dict[str, Verb] = _verbs(given, lambda feature: feature.agent_requests)
         self.services: list[Service] = [load(feature.service) for feature in _in_order(given) if feature.service]
-        self._needs: list[Callable[[Loop, dict[str, Any]], dict[str, Any]]] = _loaded(feature.needs for feature in given)
+        self._needs: list[Callable[[Loop, bool], dict[str, Any]]] = _loaded(feature.needs for feature in given)
         self._begins: list[Callable[[Ledger, str], Iterable[Event]]] = _loaded(feature.begins for feature in given)
         self._steps: list[Callable[[Loop], None]] = _loaded(feature.step for feature in given)
         self._denied: list[Callable[[Loop, str, int, list[str]], Question | None]] = _loaded(feature.denied for feature in given)
@@ -35,11 +35,11 @@ class Hooks:
             for command, place in feature.acts.items():
                 self._acts.setdefault(command, []).append(load(place))
 
-    def needs(self, loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
+    def needs(self, loop: Loop, *, watches: bool) -> dict[str, Any]:
         """Return what features say of what needs a person."""
         found: dict[str, Any] = {}
         for part in self._needs:
-            found |= part(loop, args)
+            found |= part(loop, watches)
         return found
 
     def act(self, loop: Loop, command: Command) -> None:

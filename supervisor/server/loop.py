@@ -326,13 +326,17 @@ class Loop:
             self._act(command)
         return commands
 
+    def refuse_early(self) -> None:
+        """Raises NotRunning before recovery is over."""
+        if not self.ready:
+            raise NotRunning("the supervisor is still recovering", kept="everything", hint="try again")
+
     def ask(self, *events: Event) -> list[Command]:
         """As `feed`, for what a person asks: together with all that is pending, which may be what makes the task known.
 
         Raises NotRunning before recovery is over: until then no task is known, and a request about one would be lost.
         """
-        if not self.ready:
-            raise NotRunning("the supervisor is still recovering", kept="everything", hint="try again")
+        self.refuse_early()
         pending, self._pending = self._pending, []  # what acting offers comes with the next step
         try:
             return self.feed(*pending, *events)

@@ -23,7 +23,7 @@ from supervisor.host import processes
 from supervisor.kernel import admission, codec, names
 from supervisor.kernel.admission import Conditions, Decision, Verdict
 from supervisor.kernel.decision import is_held_back, may_pause
-from supervisor.kernel.errors import NotFound, NotRunning, Refused, UsageError
+from supervisor.kernel.errors import NotFound, Refused
 from supervisor.kernel.events import CancelAsked, Event, PauseAsked, ResumeAsked, RetryAsked, Submitted
 from supervisor.kernel.night import why_batch_waits
 from supervisor.kernel.spec import RunSpec, Submission
@@ -46,18 +46,11 @@ if TYPE_CHECKING:
 # What agents say of themselves, and what their screens show, for who asks how an agent is.
 
 
-async def handle_evidence(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
-    """`attempts`: pairs of a task's id and an epoch. Returns for each that there is, by task, `session`, `evidence`, a list, and
-    `refused`, how many of its hooks were left out, by why."""
-    wanted = args.get("attempts")
-    if not isinstance(wanted, list):
-        raise UsageError("no attempts given")
-    found, together = {}, OneLook()
-    for task, epoch in wanted:
-        key = str(task), int(epoch)
-        if loop.ledger.attempt(*key) is not None:
-            found[key[0]] = await of(loop, key, together)
-    return {"agents": found}
+async def handle_evidence(loop: Loop, *, attempts: list[tuple[str, int]]) -> dict[str, Any]:
+    """Returns for each attempt (a task's id and an epoch) that there is, by task, `session`, `evidence`, a list, and `refused`, how many of
+    its hooks were left out, by why."""
+    together = OneLook()
+    return {"agents": {key[0]: await of(loop, key, together) for key in attempts if loop.ledger.attempt(*key) is not None}}
 
 
 class OneLook:
@@ -101,15 +94,13 @@ SHOWN_S, GONE_S, LOOK_S = 10.0, 30.0, 0.1
 than 2 s to paint a dialog, and at 30 more than 5 s to close it."""
 
 
-async def handle_answer(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
+async def handle_answer(loop: Loop, *, task: str, allow: bool, asked: str = "") -> dict[str, Any]:
     """`task`: its full id; `allow`: whether it may; `asked`: what the person saw that it asks, empty when nobody did. Returns `gone`:
     whether the dialog is. Raises Refused, with nothing pressed, when it shows none that has such keys, or asks something else by now."""
-    if not loop.ready:
-        raise NotRunning("the supervisor is still recovering", kept="everything", hint="try again")
-    name, allow, asked = str(args["task"]), args["allow"] is True, str(args.get("asked") or "")
-    if (key := await _running(loop, name)) is None:
-        raise NotFound("no agent to answer", on=name, why="it does not run, or is paused", hint="nightcrew status")
-    with _alone(loop, name):
+    loop.refuse_early()
+    if (key := await _running(loop, task)) is None:
+        raise NotFound("no agent to answer", on=task, why="it does not run, or is paused", hint="nightcrew status")
+    with _alone(loop, task):
         return await _answer(loop, key, allow=allow, asked=asked)
 
 
@@ -194,9 +185,9 @@ async def _gone(loop: Loop, key: tuple[str, int], shown: delivery.Dialog | None)
 # Leave. Agents go on; the next supervisor adopts them.
 
 
-async def handle_down(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
-    """`now`: do not wait for launches and finishes under way."""
-    loop.stop(now=bool(args.get("now")))
+async def handle_down(loop: Loop, *, now: bool = False, **_: Any) -> dict[str, Any]:
+    """`now`: do not wait for launches and finishes under way. A command of another version may ask too."""
+    loop.stop(now=now)
     return {"live": len(loop.crew.living)}
 
 
@@ -205,20 +196,11 @@ async def handle_down(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
 # End tasks: those that run are stopped with their whole tree, those that wait never start.
 
 
-async def handle_kill(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
+async def handle_kill(loop: Loop, *, tasks: list[str]) -> dict[str, Any]:
     """`tasks`: full ids. Returns those that were asked to end and those that had ended already."""
-    names = [str(name) for name in args["tasks"]]
-    known = {name: _state(loop, name) for name in names}
-    asked = [name for name in names if known[name] not in FINAL]
+    asked = [name for name in tasks if known(loop, name).state not in FINAL]
     loop.ask(*(CancelAsked(name) for name in asked))
-    return {"asked": asked, "ended_before": [name for name in names if name not in asked]}
-
-
-def _state(loop: Loop, name: str) -> str:
-    try:
-        return loop.crew.tasks[name].state if name in loop.crew.tasks else loop.ledger.task(name, 0.0).state
-    except KeyError:
-        raise NotFound("no task", on=name, hint="nightcrew status") from None
+    return {"asked": asked, "ended_before": [name for name in tasks if name not in asked]}
 
 
 # Needs
@@ -229,7 +211,7 @@ def _state(loop: Loop, name: str) -> str:
 AGAIN_S = 5.0
 
 
-async def handle_needs(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
+async def handle_needs(loop: Loop, *, watches: bool = False) -> dict[str, Any]:
     """Returns `agents`, who waits longest first: `task`, `state`, `detail` and `since` (wall-clock seconds). Only agents that tell by
     hooks are known to wait; a hook that says so is compared with what else is known before it is believed. The screen is looked at of an
     agent that has not spoken yet, and of one that rests: a dialog may keep it from going on. Those that were set aside are among them.
@@ -258,7 +240,7 @@ async def handle_needs(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
             states[name] = str(status.state)
     loop.agents.looked_at = {key: seen for key, seen in loop.agents.looked_at.items() if key[0] in loop.crew.living}
     agents = sorted(found, key=lambda one: one["since"])
-    return {"agents": agents, "states": states, "mail": _mail(loop), **loop.hooks.needs(loop, args)}
+    return {"agents": agents, "states": states, "mail": _mail(loop), **loop.hooks.needs(loop, watches=watches)}
 
 
 async def is_attended(loop: Loop, key: tuple[str, int]) -> bool:
@@ -288,20 +270,20 @@ def _mail(loop: Loop) -> list[dict[str, Any]]:
 # Hold tasks back until they are resumed: agents stand still with everything that they started, and what waits does not start.
 
 
-async def handle_pause(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
+async def handle_pause(loop: Loop, *, tasks: list[str]) -> dict[str, Any]:
     """`tasks`: full ids. Returns those that are paused now, those that were already, and why others cannot be; `moving` are pids that
     could not be stopped. Raises Refused when none of them can be.
     """
     loop.machine.emergency.refuse()
-    tasks = [known(loop, name) for name in best_of_service.members(loop.ledger, list(map(str, args["tasks"])))]
-    before = [task.id for task in tasks if is_held_back(task)]
-    asked = [task.id for task in tasks if may_pause(task)]
-    others = {task.id: _why_not(task) for task in tasks if task.id not in {*before, *asked}}
+    found = [known(loop, name) for name in best_of_service.members(loop.ledger, tasks)]
+    before = [task.id for task in found if is_held_back(task)]
+    asked = [task.id for task in found if may_pause(task)]
+    others = {task.id: _why_not(task) for task in found if task.id not in {*before, *asked}}
     if others and not asked and not before:
         name, why = next(iter(others.items()))
         raise Refused("cannot pause", on=name, why=why, kept="it as it is", hint="nightcrew status")
     loop.ask(*(PauseAsked(name) for name in asked))
-    moving = await _moving(loop, [(task.id, task.epoch) for task in tasks if task.id in asked and task.attempt is not None])
+    moving = await _moving(loop, [(task.id, task.epoch) for task in found if task.id in asked and task.attempt is not None])
     return {"paused": asked, "paused_before": before, "not_paused": others, "moving": moving}
 
 
@@ -331,12 +313,12 @@ def _why_not(task: Task) -> str:
 # Is somebody there, and who?
 
 
-async def handle_ping(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
+async def handle_ping(loop: Loop, *, settings: bool = False, **_: Any) -> dict[str, Any]:
     """pid, version, slots, the latest alerts, and why tasks wait that could start: `no_gateway` (text, or empty), and as verdicts `closed`
     (of the whole crew), `held_back` (by class), `slots_free` and `nights`. `gateway` is what that said last, and null where none is needed.
     `tick_ms_p99`: of `Loop.ticks`. With `settings` the file is read first, and `outdated` names what needs a restart."""
     keeper = loop.services.find(GatewayKeeper)
-    outdated = keeper.read_settings() if args.get("settings") and keeper is not None else []
+    outdated = keeper.read_settings() if settings and keeper is not None else []
     return {
         "pid": os.getpid(),
         "version": __version__,
@@ -370,11 +352,11 @@ def _closed(loop: Loop) -> Verdict:
 # Let paused tasks go on: agents where they stood still, as soon as a slot is free, and what waited waits for its start again.
 
 
-async def handle_resume(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
+async def handle_resume(loop: Loop, *, tasks: list[str]) -> dict[str, Any]:
     """`tasks`: full ids. Returns those that were paused or parked and go on; those of them that wait for a slot first; and those that
     nobody had paused."""
     loop.machine.emergency.refuse()
-    names = best_of_service.members(loop.ledger, list(map(str, args["tasks"])))
+    names = best_of_service.members(loop.ledger, tasks)
     asked = [name for name in names if is_held_back(task := known(loop, name)) or task.state is TaskState.PARKED]
     loop.ask(*(ResumeAsked(name) for name in asked))
     waiting = [name for name in asked if _waits(loop, name)]
@@ -393,12 +375,12 @@ def _waits(loop: Loop, name: str) -> bool:
 # Run finished tasks again, from the base commit, with a higher epoch; what was skipped because of them waits again.
 
 
-async def handle_retry(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
+async def handle_retry(loop: Loop, *, tasks: list[str]) -> dict[str, Any]:
     """`tasks`: full ids. Returns every task that waits again. Refused when one has not ended, comes after one that cannot be done, or
     has a named environment that is open or that another of them has;
     BudgetSpent when one has used up a cap past the gateway."""
-    await loop.jobs.refuse_used_up(map(str, args["tasks"]), "cannot retry")
-    asked = best_of_service.to_retry(loop.ledger, list(dict.fromkeys(str(name) for name in args["tasks"])))
+    await loop.jobs.refuse_used_up(tasks, "cannot retry")
+    asked = best_of_service.to_retry(loop.ledger, list(dict.fromkeys(tasks)))
     loop.ledger.refuse_leaving(asked)
     now = loop.clock.monotonic()
     revived: list[str] = []
@@ -450,7 +432,7 @@ def _refuse_shared(loop: Loop, revived: list[str]) -> None:
 # Take a run into the ledger. `run` and `add` both end here; when it answers, every task is on disk.
 
 
-async def handle_submit(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
+async def handle_submit(loop: Loop, **args: Any) -> dict[str, Any]:
     """`submit`, of a `Submission` as JSON has it."""
     return await submit(loop, codec.load(Submission, args))
 

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from memory.service import requests
 from memory.service.desk import MemoryDesk
 from supervisor.client import protocol
+from supervisor.contract import Verb
 from supervisor.host import unix_sockets
 from supervisor.host.paths import Home
 from supervisor.kernel import codec, tokens
@@ -28,7 +29,7 @@ from supervisor.kernel.format import duration
 from supervisor.kernel.states import LIVING
 from supervisor.server.agent_requests import VERBS, AddRate, Asked
 from supervisor.server.loop import Loop
-from supervisor.server.request_table import HANDLERS
+from supervisor.server.request_table import HANDLERS, work
 
 # Socket server
 # -------------
@@ -280,19 +281,19 @@ class Server(SocketServer):
 
     def __init__(self, loop: Loop, home: Home, memory_desk: MemoryDesk) -> None:
         super().__init__(home.daemon_socket, SERVER_TERMS, loop.alert)
-        self._loop, self._memory = loop, memory_desk
-        self._handlers = {**HANDLERS, **loop.hooks.requests}
+        self._verbs: dict[str, tuple[object, Verb]] = {verb: (loop, handler) for verb, handler in HANDLERS.items()}
+        self._verbs |= {verb: (loop, handler) for verb, handler in loop.hooks.requests.items()}
+        self._verbs |= {verb: (memory_desk, handler) for verb, handler in requests.VERBS.items()}
+        self._interrupted = loop.hooks.interrupted | requests.VERBS.keys()
 
     async def serve(self, line: bytes, visitor: Visitor) -> dict[str, Any]:
         """See `SocketServer.serve`."""
         verb, args = protocol.parse(line)
-        if (of_memory := requests.VERBS.get(verb)) is not None:
-            return await visitor.until_gone(of_memory(self._memory, args))
-        handler = self._handlers.get(verb)
-        if handler is None:
-            raise UsageError("the supervisor knows no verb", on=verb, why=f"known: {', '.join(sorted(self._handlers))}")
-        work = handler(self._loop, args)
-        return await (visitor.until_gone(work) if verb in self._loop.hooks.interrupted else work)
+        if verb not in self._verbs:
+            raise UsageError("the supervisor knows no verb", on=verb, why=f"known: {', '.join(sorted(self._verbs))}")
+        context, handler = self._verbs[verb]
+        done = work(handler, context, args)
+        return await (visitor.until_gone(done) if verb in self._interrupted else done)
 
 
 # Agents socket
@@ -334,10 +335,10 @@ class AgentsSocket(SocketServer):
         if self._asked[who] >= ASKED_MAX:
             why = f"{ASKED_MAX} requests of this attempt wait for their answers"
             raise Refused("one request too many", on=verb, why=why, hint="let a request end, then ask again")
-        asked = Asked(self._loop, task, epoch, args, self._home, self._adds, self._memory)
+        done = work(handle, Asked(self._loop, task, epoch, self._home, self._adds, self._memory), args)
         self._asked[who] += 1
         try:
-            return await visitor.until_gone(handle(asked))
+            return await visitor.until_gone(done)
         finally:
             self._asked[who] -= 1
             if not self._asked[who]:

@@ -21,7 +21,7 @@ def test_a_wait_for_no_number_of_seconds(text: str, capfd: pytest.CaptureFixture
     assert capfd.readouterr().err.startswith("nightcrew: --timeout: ")
 
 
-@pytest.mark.parametrize(("name", "text"), [("gpus", "[0]"), ("gpus", "0,"), ("steps-max", "many"), ("cost-max", "²")])
+@pytest.mark.parametrize(("name", "text"), [("gpus", "[0]"), ("gpus", "0,")])
 def test_no_number_where_one_belongs(name: str, text: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["add", f"--{name}", text, "do it"]) == USAGE
     assert capfd.readouterr().err.startswith(f"nightcrew: --{name}: ")

@@ -72,8 +72,8 @@ def test_what_the_plans_defaults_say_is_said(tmp_path: Path) -> None:
 
 def test_a_command_of_add_keeps_its_kind_and_an_agent_gets_a_model(tmp_path: Path) -> None:
     some = rules(tmp_path, '[[assign]]\nkind = "claude"\nmodel = "m"\n')
-    (shell,) = plan.single(("true",), kinds(), {"name": "a"}, choices=Choices(some)).tasks
-    (agent,) = plan.single(("do it",), kinds(), {"name": "a", "kind": "claude"}, choices=Choices(some)).tasks
+    (shell,) = plan.single(("true",), kinds(), {"id": "a"}, choices=Choices(some)).tasks
+    (agent,) = plan.single(("do it",), kinds(), {"id": "a", "kind": "claude"}, choices=Choices(some)).tasks
     assert (shell.kind, shell.assigned) == ("shell", "")
     assert (agent.model, agent.assigned) == ("m", "model m by config.toml:1")
 

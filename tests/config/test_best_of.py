@@ -115,7 +115,7 @@ def test_a_name_that_leaves_no_room_is_refused(tmp_path: Path) -> None:
 
 
 def test_one_command_is_tried_several_times() -> None:
-    made = plan.single(("true",), kinds(), {"name": "task", "best_of": 3, "gate": "true", "decide": "gate"}).tasks
+    made = plan.single(("true",), kinds(), {"id": "task", "best_of": 3, "gate": "true", "decide": "gate"}).tasks
     assert [task.name for task in made] == ["task-1", "task-2", "task-3", "task"] and made[-1].decide == "gate"
     with pytest.raises(UsageError, match="decide is for a task with candidates"):
-        plan.single(("true",), kinds(), {"name": "task", "decide": "gate"})
+        plan.single(("true",), kinds(), {"id": "task", "decide": "gate"})

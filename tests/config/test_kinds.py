@@ -130,7 +130,7 @@ def test_what_works_by_itself_has_the_bounds_of_its_kind_and_what_it_says_goes_b
     assert list(map(bounds, tasks)) == [(14400.0, 500, 20.0), none, none, none, (21600.0, 0, 1.5)]
     assert [made.assumed for made in tasks] == [("cost_max", "steps_max", "timeout_s"), (), (), (), ()]
     assert (tasks[0].urgent_s, tasks[4].urgent_s) == (0.0, 21600.0), "nobody said how long the first one takes"
-    given = plan.load(tmp_path / "plan.toml", kinds(), task_keys.Shared(timeout=60.0, cost_max=2.0)).tasks[0]
+    given = plan.load(tmp_path / "plan.toml", kinds(), task_keys.Shared.model_validate({"timeout": 60.0, "cost_max": 2.0})).tasks[0]
     assert bounds(given) == (60.0, 500, 2.0) and given.assumed == ("steps_max",)
 
 
@@ -139,7 +139,7 @@ def test_a_kind_of_a_persons_own_has_the_bounds_that_its_file_says(tmp_path: Pat
     file.write_text('description = "x"\nbinary = "b"\nheadless = ["{prompt}", "--turns", "{steps_max}"]\ntimeout = "1h"\nsteps_max = 9\n')
     mine = own.load("mine", file)
     assert (mine.timeout_s, mine.steps_max, mine.cost_max) == (3600.0, 9, 0.0)
-    made = plan.single(("x",), {"mine": mine}, {"name": "a", "kind": "mine"}).tasks[0]
+    made = plan.single(("x",), {"mine": mine}, {"id": "a", "kind": "mine"}).tasks[0]
     assert bounds(made) == (3600.0, 9, 0.0)
 
 
@@ -175,7 +175,7 @@ def test_what_does_not_fit_the_kind_is_named(tmp_path: Path, lines: str, answer:
 
 
 def test_the_words_of_a_command_line_are_the_prompt(tmp_path: Path) -> None:
-    options = {"name": "a", "title": None, "kind": "claude"}
+    options = {"id": "a", "title": None, "kind": "claude"}
     made = plan.single(("fix", "it\nnow"), kinds(), options).tasks[0]
     assert (made.prompt, made.title, made.argv) == ("fix it\nnow", "fix it", ())
     (tmp_path / "p").write_text("from a file")

@@ -349,13 +349,13 @@ def test_thousands_of_tasks_and_one_wrong_name(fail: Fail) -> None:
 
 
 def single(*words: str, **options: object) -> TaskSpec:
-    return plan.single(words, KINDS, {"name": "task", "title": None, "kind": None, **options}).tasks[0]
+    return plan.single(words, KINDS, {"id": "task", "title": None, "kind": None, **options}).tasks[0]
 
 
 def test_one_word_is_given_to_the_shell_and_several_are_run_as_they_are() -> None:
     assert single("make test && true").argv == ("/bin/sh", "-c", "make test && true")
     assert single("./x", "-a", "b c").argv == ("./x", "-a", "b c")
-    made = single("x", name="n", title="T", kind="terminal", priority=3, task_class="batch", timeout="5m", retries=1)
+    made = single("x", id="n", title="T", kind="terminal", priority=3, task_class="batch", timeout="5m", retries=1)
     assert made == TaskSpec("n", "T", "terminal", ("/bin/sh", "-c", "x"), priority=3, task_class=TaskClass.BATCH, timeout_s=300, retries=1)
 
 
@@ -363,7 +363,7 @@ def test_one_word_is_given_to_the_shell_and_several_are_run_as_they_are() -> Non
     ("words", "options", "answer"),
     [
         (("x",), {"kind": "shel"}, "bad value --kind: 'shel' is not a kind of agent; did you mean shell?"),
-        (("x",), {"name": "a b"}, "bad value id: an id has 1 to 64"),
+        (("x",), {"id": "a b"}, "bad value id: an id has 1 to 64"),
         (("x",), {"timeout": "soon"}, "bad value timeout: a duration is"),
         (("x",), {"task_class": "royal"}, "bad value class: Input should be"),
         (("",), {}, "bad value command: a command must not be empty"),

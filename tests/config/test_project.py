@@ -218,7 +218,7 @@ def test_the_plan_overrides_the_project_and_the_task_the_plan(tmp_path: Path) ->
 
 def test_a_typed_task_has_the_projects_defaults_too(tmp_path: Path) -> None:
     ours = project_of(tmp_path, "base = 'ours'\n[defaults]\nkind = 'terminal'\nretries = 2\n")
-    options = {"name": "task", "retries": 0, "kind": None}
+    options = {"id": "task", "retries": 0, "kind": None}
     spec = plan.single(("x",), KINDS, options, ours.defaults, ours.base)
     assert (spec.base, spec.tasks[0].kind, spec.tasks[0].retries) == ("ours", "terminal", 0)
     assert plan.single(("x",), KINDS, options).tasks[0].kind == "shell"

@@ -128,10 +128,11 @@ def test_nobody_reaches_what_another_added(house: House, lead: str) -> None:
     start(house, conductor(FOREVER, "other"))
     mine = add(house, lead)
     foreign = house.task("other").id
-    for verb in ("wait", "result", "send", "kill"):
+    verbs: dict[str, dict[str, Any]] = {"wait": {"timeout_s": 0}, "result": {}, "send": {"text": "x"}, "kill": {}}
+    for verb, more in verbs.items():
         for name in (foreign, house.task("lead").id, "", "x" * 500):
             with pytest.raises(NotFound, match="none of its tasks is called"):
-                pytest.fail(str(ask(house, verb, lead, tasks=[mine, name], text="x", timeout_s=0)))
+                pytest.fail(str(ask(house, verb, lead, tasks=[mine, name], **more)))
     with pytest.raises(NotFound, match="none of its tasks is called"):
         add(house, lead, after=[foreign])
     forged = tokens.derive(b"another secret", house.task("lead").id, 1)
@@ -171,7 +172,7 @@ def test_what_an_agent_may_not_say(house: House, lead: str) -> None:
     for options, error, match in wrong:
         with pytest.raises(error, match=match):
             pytest.fail(add(house, lead, **options))
-    with pytest.raises(UsageError, match="the text is too long"):
+    with pytest.raises(UsageError, match="text: it is too long"):
         add(house, lead, "x" * 200_000)
     title = "\x1b]0;owned\x07\u202e\ud800"
     add(house, lead, title=title, id="hostile")

@@ -46,5 +46,5 @@ def handed_over(ledger: Ledger, order: Submission) -> None:
         queued=lambda: 0,
         jobs=SimpleNamespace(refuse_used_up=none_is_used_up),
     )
-    answer = asyncio.run(requests.handle_submit(loop, json.loads(json.dumps(order, default=codec.brief))))  # type: ignore[arg-type]  # what it uses of a loop
+    answer = asyncio.run(requests.handle_submit(loop, **json.loads(json.dumps(order, default=codec.brief))))  # type: ignore[arg-type]  # what it uses of a loop
     assert len(answer["tasks"]) == len(order.spec.tasks)

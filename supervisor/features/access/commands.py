@@ -8,6 +8,7 @@ import functools
 import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +18,9 @@ from supervisor.client import common
 from supervisor.client.names import token_name
 from supervisor.features.access import rows as access_rows
 from supervisor.features.access import rules as access_rules
-from supervisor.features.access.rows import to_shape
 from supervisor.features.access.rules import Kind, Scope, Token, Words
 from supervisor.host.paths import Home, home
+from supervisor.kernel import codec
 from supervisor.kernel.errors import NotFound, UsageError, one_line
 from supervisor.kernel.format import date_time
 from supervisor.store import sqlite
@@ -174,7 +175,7 @@ def _named(known: Sequence[Token], name: str, now: float) -> list[Token]:
 
 
 def _shape(token: Token, number: str) -> dict[str, Any]:
-    shape = access_rows.to_shape(token)
+    shape = {**codec.shape(token), "scopes": sorted(token.scopes), "projects": sorted(token.projects)}
     hidden = {"digest", "spent_at", "spent", "created" if not token.created else ""}
     return {**{name: value for name, value in shape.items() if name not in hidden}, "id": number}
 
@@ -200,7 +201,7 @@ def create(ask: Ask, wanted: Token, places: Iterable[Repository] = ()) -> Words:
     """Have a token made as `wanted` says, but for its id and digest, which are made here; `places` are its repositories. Returns the token:
     nobody can read it again. Raises UsageError, Refused, and what `ask` raises."""
     words = Words(secrets.token_hex(6), secrets.token_urlsafe(32))
-    shape = {**to_shape(wanted), "id": words.id, "digest": access_rules.digest(words.secret)}
-    known = [{"project": place.project, "root": str(place.root), "common_dir": str(place.common_dir)} for place in places]
-    ask("token", {"op": "create", "token": shape, "places": known})
+    known = [(place.project, str(place.root), str(place.common_dir)) for place in places]
+    token = replace(wanted, id=words.id, digest=access_rules.digest(words.secret))
+    ask("token", {"op": "create", "token": token, "places": known})
     return words

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
-from collections.abc import Collection, Mapping
-from dataclasses import asdict
+from collections.abc import Collection
 from typing import Any
 
 from supervisor.features.access.rules import TOKENS_MAX, Kind, Scope, Token, spent, wait_s
+from supervisor.kernel import codec
 from supervisor.kernel.errors import BudgetSpent, KeyTaken, NotFound, Refused, TokenRefused
 from supervisor.kernel.format import duration
 from supervisor.kernel.spec import Submission
@@ -153,18 +153,6 @@ def _is_there(db: sqlite3.Connection) -> bool:
     return bool(db.execute("PRAGMA user_version").fetchone()[0] >= _SINCE)
 
 
-def to_shape(token: Token) -> dict[str, Any]:
-    """As it crosses the socket; `from_shape` makes the same of it."""
-    return {**asdict(token), "scopes": sorted(token.scopes), "projects": sorted(token.projects)}
-
-
-def from_shape(shape: Mapping[str, Any]) -> Token:
-    """Raises KeyError, TypeError, ValueError for another shape."""
-    lists = {"scopes": frozenset(Scope(word) for word in shape["scopes"]), "projects": frozenset(map(str, shape["projects"]))}
-    flags = {name: bool(shape[name]) for name in ("others", "confined")}
-    return Token(**{**shape, "kind": Kind(shape["kind"]), **lists, **flags})
-
-
 def reads(kind: str, scopes: str, projects: str) -> bool:
     """Whether these columns of a row are what `Access.create` writes."""
     with contextlib.suppress(ValueError, TypeError):
@@ -174,10 +162,10 @@ def reads(kind: str, scopes: str, projects: str) -> bool:
 
 
 def _to_row(token: Token) -> dict[str, Any]:
-    shape = to_shape(token)
-    return {**shape, "scopes": json.dumps(shape["scopes"]), "projects": json.dumps(shape["projects"])}
+    return {**codec.shape(token), "scopes": codec.dumps(token.scopes), "projects": codec.dumps(token.projects)}
 
 
 def _token(row: sqlite3.Row) -> Token:
     shape = dict(row)
-    return from_shape({**shape, "scopes": json.loads(shape["scopes"]), "projects": json.loads(shape["projects"])})
+    lists = {name: json.loads(shape[name]) for name in ("scopes", "projects")}
+    return codec.load(Token, {**shape, **lists, "others": bool(shape["others"]), "confined": bool(shape["confined"])})

@@ -2,45 +2,46 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from supervisor.features.access import rules as access_rules
-from supervisor.features.access.rows import from_shape
+from supervisor.features.access.rules import Token
 from supervisor.host.failpoint import failpoint
-from supervisor.kernel.errors import UsageError
+from supervisor.kernel import codec
 
 if TYPE_CHECKING:
     from supervisor.server.loop import Loop
 
 
-async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
-    """`op`, and by `op`:
+class Place(NamedTuple):
+    """A repository that a token reaches: its id, its root and git's directory."""
 
-    `create`: `token`, the shape of one, and `places`, of each of its repositories `project root common_dir`.
-    `revoke`: `tokens`, ids; returns those that held, `revoked`. `used`: `tokens`, which were used just now.
-    Raises UsageError, NotFound, Refused.
-    """
-    held = loop.ledger.access
-    match args.get("op"):
-        case "create":
-            token = _read(args["token"])
-            for place in args["places"]:
-                loop.ledger.know_project(str(place["project"]), str(place["root"]), str(place["common_dir"]))
-            held.create(token)
-            failpoint("token.created")
-            return {"id": token.id}
-        case "revoke":
-            return {"revoked": [token for token in map(str, args["tokens"]) if held.revoke(token)]}
-        case "used":
-            held.used([str(token) for token in args["tokens"]])
-            return {}
-    raise UsageError("not a request", on=str(args.get("op")))
+    project: str
+    root: str
+    common_dir: str
 
 
-def _read(shape: dict[str, Any]) -> access_rules.Token:
-    try:
-        token = from_shape(shape)
-    except (KeyError, TypeError, ValueError) as error:
-        raise UsageError("not a token", why=f"{type(error).__name__}: {error}") from None
+async def create(loop: Loop, *, token: Token, places: list[Place]) -> dict[str, Any]:
+    """Keep a new token. Raises UsageError, Refused."""
     access_rules.check(token)
-    return token
+    for place in places:
+        loop.ledger.know_project(*place)
+    loop.ledger.access.create(token)
+    failpoint("token.created")
+    return {"id": token.id}
+
+
+async def revoke(loop: Loop, *, tokens: list[str]) -> dict[str, Any]:
+    """Returns those that held, `revoked`."""
+    return {"revoked": [token for token in tokens if loop.ledger.access.revoke(token)]}
+
+
+async def used(loop: Loop, *, tokens: list[str]) -> dict[str, Any]:
+    """Note that they were used just now."""
+    loop.ledger.access.used(tokens)
+    return {}
+
+
+OPS: Mapping[str, codec.Handler] = {"create": create, "revoke": revoke, "used": used}
+"""The verb `token`."""

@@ -6,7 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from supervisor.config.task_keys import with_keys
 from supervisor.config.toml import Strict
+from supervisor.kernel.keys import By, Key
 from supervisor.kernel.states import TaskState
 
 ID = r"^[0-9]{4}-[a-z0-9]{4}/[a-z0-9][a-z0-9_-]{0,31}$"
@@ -28,6 +30,16 @@ StateWord = Literal[
 assert {*StateWord.__args__} == {*map(str, TaskState)}  # type: ignore[attr-defined]  # noqa: S101 - of a type, once
 
 
+def _loose(key: Key) -> Any:
+    """The type of a key's value; where plans are read it is checked once more."""
+    kind: Any = {"s": Span, "B": Amount}.get(key.unit) or (Word if key.type is str else key.type)
+    if key.choices:
+        kind = Literal[key.choices]
+    bounds: dict[str, Any] = {} if key.unit else key.bounds
+    return Annotated[kind | None, Field(description=key.help, **bounds)]
+
+
+@with_keys(lambda key: key.by & By.API, _loose, lambda _: None)
 class TaskRequest(Strict):
     """One task. Its keys are those of a plan; what is not said is as in the repository's `nightcrew.toml`."""
 
@@ -39,31 +51,20 @@ class TaskRequest(Strict):
     command: Annotated[Command | None, Field(description="What to run: a text for the shell, or words.")] = None
     prompt: Annotated[Text | None, Field(description="What an agent is to do.")] = None
     gate: Command | None = None
-    gate_timeout: Span | None = None
-    timeout: Span | None = None
-    retries: Annotated[int, Field(ge=0, le=100)] | None = None
-    priority: Annotated[int, Field(ge=0, le=100)] | None = None
     task_class: Annotated[Literal["normal", "batch"] | None, Field(alias="class")] = None
     after: Annotated[list[Annotated[str, Field(pattern=ID)]], Field(max_length=1000, description="Ids of tasks that must be done.")] = (
         Field(default_factory=list)
     )
     paths: Annotated[list[Word], Field(max_length=100)] | None = None
     params: Annotated[dict[str, str | int | float | bool], Field(max_length=200, description="Environment variables.")] | None = None
-    model: Word | None = None
-    size: Literal["small", "medium", "large", "auto"] | None = None
     tags: Annotated[list[Word], Field(max_length=32)] | None = None
     allow: Annotated[list[Word], Field(max_length=200)] | None = None
-    steps_max: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    tokens_max: Annotated[int, Field(ge=1, le=10**12)] | None = None
-    cost_max: Annotated[float, Field(gt=0, le=1e9)] | None = None
-    memory_max: Amount | None = None
-    disk_max: Amount | None = None
     network: bool | Annotated[list[Word], Field(min_length=1, max_length=100)] | None = None
 
     def options(self) -> dict[str, Any]:
         """As `plan.single` takes them."""
         said = self.model_dump(exclude={"repository", "base", "id", "command", "prompt"}, exclude_none=True)
-        return {**said, "name": self.id, "kind": self.kind, "after": self.after or None}
+        return {**said, "id": self.id, "kind": self.kind, "after": self.after or None}
 
 
 class ListQuery(BaseModel):

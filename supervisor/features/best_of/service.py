@@ -61,7 +61,7 @@ def compare(loop: Loop, command: Compare) -> None:
     loop.events(by_itself(loop.ledger, command.group))
 
 
-def choices(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG001 - the shape of every such part
+def choices(loop: Loop, watches: bool) -> dict[str, Any]:  # noqa: ARG001 - the shape of every such part
     """Return `choices`: the groups of candidates of which a person is to choose, shaped as the agents that wait."""
     since = best_of_rows.since(loop.ledger.db, decision.to_choose(loop.crew))
     found = [{"task": task, "state": CHOICE, "detail": asks_choice(task.rpartition("/")[2]), "since": at} for task, at in since.items()]
@@ -194,25 +194,24 @@ def _weakens(repository: Repository, ended: Ended) -> list[str] | None:
 # A person chooses a candidate of a group.
 
 
-async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
+async def handle(loop: Loop, *, group: str, candidate: str, why: str = "", now: bool = False, kill: bool = False) -> dict[str, Any]:
     """`group` and `candidate` (full ids), `why` in words; `now`: also while others have not ended, and `kill`: those are ended then.
     Returns the `winner`, whether it is `new`, and `ended`, those that were asked to end. The same choice twice is one. Raises NotFound,
     and Refused for another choice than the one that was made, for a candidate that is not done, and without `now` while others go on."""
-    group, winner = str(args["group"]), str(args["candidate"])
-    found = compared(loop.ledger, group)
+    winner, found = candidate, compared(loop.ledger, group)
     if winner not in found.group.candidates:
         known = ", ".join(found.group.candidates)
         raise NotFound("no candidate of", on=group, why=f"{winner} is not one of {known}", hint=f"nightcrew compare {group}")
     if found.choice is not None and found.choice.winner == winner:
         return {"winner": winner, "new": False, "ended": []}
-    _refuse(found, winner, now=bool(args.get("now")))
-    choice = made(found, winner, Decider.PERSON, str(args.get("why") or "") or _said(found, winner))
+    _refuse(found, winner, now=now)
+    choice = made(found, winner, Decider.PERSON, why or _said(found, winner))
     open_ones = [name for name in (*found.group.candidates, *found.group.judges) if not _ended(loop, name)]
-    loop.ask(Submitted(_known(loop, found)), Chosen(choice, end_others=bool(args.get("kill"))))
+    loop.ask(Submitted(_known(loop, found)), Chosen(choice, end_others=kill))
     after = compared(loop.ledger, group)
     if after.choice is None or after.choice.winner != winner:
         raise Refused("not chosen", on=winner, why=f"{group} changed meanwhile", hint=f"nightcrew compare {group}")
-    return {"winner": winner, "new": True, "ended": open_ones if args.get("kill") else []}
+    return {"winner": winner, "new": True, "ended": open_ones if kill else []}
 
 
 def _known(loop: Loop, found: Comparison) -> tuple[Any, ...]:

@@ -175,7 +175,9 @@ def _surveyed(found: Sequence[Environment]) -> dict[Path, Branches]:
     return known
 
 
-async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
+async def handle(
+    loop: Loop, *, attempts: Sequence[tuple[str, int]], remove: bool, ignored: bool, discard: bool, forget: bool = False
+) -> dict[str, Any]:
     """`attempts`: pairs of a task's full id and an epoch; whoever has many asks for some at a time. `remove`: act, or only look. `ignored`:
     also those that hold ignored files. `discard`: also what is only on a rescue ref. `forget`:
     drop rescue refs that hold nothing beside the base.
@@ -183,10 +185,7 @@ async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
     Returns `removable` (removed, when asked to) and `kept`, each item with `attempt`, `path`, `why` and `commits`: those that no branch of
     the person's has in its history (`commit`, `subject`, `state`, `by`). One whose worktree is removed already is in neither.
     """
-    wanted = {(str(task), int(epoch)) for task, epoch in args["attempts"]}
-    how = Cleaning(
-        remove=bool(args["remove"]), ignored=bool(args["ignored"]), discard=bool(args["discard"]), forget=bool(args.get("forget"))
-    )
+    wanted, how = set(attempts), Cleaning(remove=remove, ignored=ignored, discard=discard, forget=forget)
     async with loop.jobs.cleaning if how.remove else contextlib.nullcontext():
         rows = [row for row in loop.ledger.worktrees({task for task, _ in wanted}) if (row.task, row.epoch) in wanted]
         decided = await loop.jobs.clean(rows, how)

@@ -70,13 +70,7 @@ class Planned:
 
     def request(self) -> dict[str, Any]:
         """What the verb `land` takes."""
-        names = ("task", "epoch", "tip", "title", "needs", "trusted", "repairable")
-        train = self.train
-        return {
-            "op": "begin", "project": train.project, "branch": train.branch, "base": train.base, "commands": list(train.commands),
-            "width": train.width, "repairs": train.repairs, "orders": self.orders.to_json(),
-            "entries": [{name: getattr(entry, name) for name in names} for entry in train.entries],
-        }  # fmt: skip
+        return {"op": "begin", "train": self.train, "orders": self.orders.to_json()}
 
 
 def ready(db: sqlite3.Connection, place: Workplace, into: str | None) -> list[str]:
@@ -204,7 +198,7 @@ def _gate_task(place: Workplace, specs: Collection[TaskSpec], *, gated: bool) ->
     snapshot = land.snapshot or (next(iter(common)) if len(common) == 1 else "")
     timeout = max([land.timeout_s, *(spec.gate_timeout_s for spec in specs)])
     options = {
-        "name": "gate", "kind": "shell", "task_class": "normal", "priority": _PRIORITY, "retries": 0, "timeout": timeout,
+        "id": "gate", "kind": "shell", "task_class": "normal", "priority": _PRIORITY, "retries": 0, "timeout": timeout,
         "snapshot": snapshot if gated or place.project.generated else "",
     }  # fmt: skip
     return replace(plan.single(("true",), kinds(), options, place.project.defaults, place.project.base).tasks[0], kind=GATE_KIND)

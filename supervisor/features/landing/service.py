@@ -7,12 +7,12 @@ import contextlib
 import functools
 import secrets
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar, assert_never
+from typing import Any, TypeVar, assert_never, cast
 
 from supervisor.client import follow_up
 from supervisor.contract import Supervisor
@@ -55,8 +55,8 @@ from supervisor.features.landing.train_rules import after, todo
 from supervisor.features.review import gate_files
 from supervisor.host.failpoint import failpoint
 from supervisor.host.paths import Home
-from supervisor.kernel import names
-from supervisor.kernel.errors import DiskFull, LedgerError, NightcrewError, NotFound, NotRunning, Refused, UsageError, one_line
+from supervisor.kernel import codec, names
+from supervisor.kernel.errors import DiskFull, LedgerError, NightcrewError, NotFound, Refused, one_line
 from supervisor.kernel.events import CancelAsked
 from supervisor.kernel.names import gate_key
 from supervisor.kernel.result import NOT_SECURED
@@ -390,7 +390,7 @@ class TrainDesk:
 
     async def begin(self, train: Train, orders: Orders) -> dict[str, Any]:
         """Commit a train and go on with it. Raises Refused while another one is under way into its branch."""
-        self._refuse_early()
+        self._loop.refuse_early()
         self._loop.ledger.know_project(train.project, orders.root, orders.common_dir)
         self._loop.ledger.trains.begin(train, orders.to_json())
         failpoint("train.begun")
@@ -403,7 +403,7 @@ class TrainDesk:
 
     async def stop(self, name: str, why: str) -> dict[str, Any]:
         """Go on no further: gates are ended, nothing moves. Raises NotFound, Refused for one that is not under way."""
-        self._refuse_early()
+        self._loop.refuse_early()
         train = self._read(name)
         if train.state not in (TrainState.RUNNING, TrainState.MOVING):
             raise Refused("cannot stop", on=f"train {name}", why=f"it is {train.state}", hint="nightcrew land --status")
@@ -411,17 +411,13 @@ class TrainDesk:
 
     async def resume(self, name: str) -> dict[str, Any]:
         """Go on where it was stopped. Raises NotFound, Refused for one that is not stopped or whose branch another one holds."""
-        self._refuse_early()
+        self._loop.refuse_early()
         train = self._read(name)
         if train.state is not TrainState.STOPPED:
             raise Refused("cannot go on with", on=f"train {name}", why=f"it is {train.state}", hint="nightcrew land --status")
         state = self._take(name, Resumed()).state
         self._wake.set()
         return {"train": name, "state": state}
-
-    def _refuse_early(self) -> None:
-        if not self._loop.ready:
-            raise NotRunning("the supervisor is still recovering", kept="everything", hint="try again")
 
     # What is known ---------------------------------------------------------------------------------------------------------------------
 
@@ -587,39 +583,36 @@ class TrainDesk:
 async def serve(supervisor: Supervisor) -> AsyncIterator[None]:
     """Go on with trains inside."""
     loop = supervisor.loop
-    clean = functools.partial(loop.hooks.requests["clean"], loop)
+    clean = functools.partial(cast("codec.Handler", loop.hooks.requests["clean"]), loop)
     desk = TrainDesk(loop, supervisor.home, supervisor.git, functools.partial(requests.submit, loop), clean)
     loop.services.put(desk)
     async with desk.kept():
         yield
 
 
-async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
-    """`op` is begin, stop or resume. `begin`: `project branch base commands width repairs orders`, the last as JSON of `Orders`, and
-    `entries`, in their order, each with `task epoch tip title needs trusted repairable`; returns `train`. The others: `train`, and stop
-    also `why`."""
+async def begin(loop: Loop, *, train: Train, orders: str) -> dict[str, Any]:
+    """Begin a train, whose id is given here, as the JSON of its `Orders` says; returns `train`."""
     desk = loop.services.get(TrainDesk)
-    match args.get("op"):
-        case "begin":
-            orders, wall = Orders.from_json(str(args["orders"])), desk.wall()
-            name = _name(wall)
-            orders = replace(orders, terms=replace(orders.terms, train=name, began=float(int(wall))))
-            return await desk.begin(_train(name, args), orders)
-        case "stop":
-            return await desk.stop(str(args["train"]), str(args.get("why") or "a person stopped it"))
-        case "resume":
-            return await desk.resume(str(args["train"]))
-    raise UsageError("not a request", on="op", why="it is begin, stop or resume")
+    made, wall = Orders.from_json(orders), desk.wall()
+    name = _name(wall)
+    made = replace(made, terms=replace(made.terms, train=name, began=float(int(wall))))
+    return await desk.begin(replace(train, id=name), made)
+
+
+async def stop(loop: Loop, *, train: str, why: str = "a person stopped it") -> dict[str, Any]:
+    """See `TrainDesk.stop`."""
+    return await loop.services.get(TrainDesk).stop(train, why)
+
+
+async def resume(loop: Loop, *, train: str) -> dict[str, Any]:
+    """See `TrainDesk.resume`."""
+    return await loop.services.get(TrainDesk).resume(train)
+
+
+OPS: Mapping[str, codec.Handler] = {"begin": begin, "stop": stop, "resume": resume}
+"""The verb `land`."""
 
 
 def _name(wall: float) -> str:
     today = datetime.fromtimestamp(wall).astimezone()
     return f"train-{names.run_id(today.month, today.day, secrets.randbelow(len(names.RUN_ALPHABET) ** 4))}"
-
-
-def _train(name: str, args: dict[str, Any]) -> Train:
-    entries = tuple(
-        Entry(number, **{**shape, "needs": tuple(shape["needs"])}) for number, shape in enumerate(map(dict, args["entries"]), start=1)
-    )
-    project, branch, base = (str(args[key]) for key in ("project", "branch", "base"))
-    return Train(name, project, branch, base, tuple(args["commands"]), int(args["width"]), int(args["repairs"]), entries=entries)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import functools
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -143,10 +143,10 @@ class MapDesk:
         await self._run(name, lambda one: one.give_to_tasks(run, handed.shards, now))
         return run
 
-    async def look(self, args: dict[str, Any]) -> dict[str, Any]:
-        """How the map `id` stands."""
+    async def look(self, name: str) -> dict[str, Any]:
+        """How the map stands."""
         now = self._loop.clock.monotonic()
-        return await self._run(str(args["id"]), lambda one: one.look(now))
+        return await self._run(name, lambda one: one.look(now))
 
     # For workers -----------------------------------------------------------------------------------------------------------------------
 
@@ -335,17 +335,20 @@ async def serve(supervisor: Supervisor) -> AsyncIterator[None]:
         yield
 
 
-async def ask(asked: Asked) -> dict[str, Any]:
+async def ask(asked: Asked, **args: Any) -> dict[str, Any]:
     """Answer a worker of a map, which asks for its next items or whether it still has those that it got; see `MapDesk.ask`."""
-    return await asked.loop.services.get(MapDesk).ask((asked.task, asked.epoch), asked.args)
+    return await asked.loop.services.get(MapDesk).ask((asked.task, asked.epoch), args)
 
 
-async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
-    """`op` is open or look; see `MapDesk`."""
-    maps = loop.services.get(MapDesk)
-    match args.get("op"):
-        case "open":
-            return await maps.open(args)
-        case "look":
-            return await maps.look(args)
-    raise UsageError("not a request", on="op", why="it is open or look")
+async def begin(loop: Loop, **args: Any) -> dict[str, Any]:
+    """See `MapDesk.open`."""
+    return await loop.services.get(MapDesk).open(args)
+
+
+async def look(loop: Loop, *, id: str) -> dict[str, Any]:
+    """How the map `id` stands."""
+    return await loop.services.get(MapDesk).look(id)
+
+
+OPS: Mapping[str, codec.Handler] = {"open": begin, "look": look}
+"""The verb `map`."""

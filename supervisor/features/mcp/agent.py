@@ -14,6 +14,7 @@ from pydantic import Field
 from supervisor.client import protocol
 from supervisor.features.mcp import serving
 from supervisor.kernel.errors import NightcrewError, NotRunning
+from supervisor.kernel.keys import By
 
 # Asking
 # ------
@@ -132,26 +133,19 @@ def list_tasks() -> dict[str, Any]:
     return serving.first(ask("list")["tasks"])
 
 
+@serving.with_keys(By.AGENT_TOOL)
 def add_task(
     text: Annotated[str, Field(description="The prompt; for kind 'shell' the command")],
     id: Annotated[str, Field(description="A short name")] = "task",
     kind: Annotated[str, Field(description="shell, claude, codex, builtin, ...")] = "shell",
-    title: str | None = None,
     after: Annotated[list[str] | None, Field(description="Ids of your tasks that must have ended first")] = None,
     on: Annotated[Literal["done", "finished"], Field(description="How those must have ended")] = "done",
     base: Annotated[str | None, Field(description="A task of yours that has ended: start from its last commit")] = None,
-    model: str | None = None,
-    steps_max: int | None = None,
-    timeout: Annotated[float | None, Field(description="Seconds")] = None,
-    retries: int | None = None,
-    cost_max: Annotated[float | None, Field(description="US dollars; without it a share of what you have left")] = None,
-    children_max: Annotated[int | None, Field(description="How many tasks it may add itself; they count as yours")] = None,
     key: Annotated[str | None, Field(description="Give another one to add the same task again")] = None,
+    **given: Any,
 ) -> dict[str, Any]:
     """Add a task below your own. It can do and spend no more than you can. Returns its id."""
-    given = {"id": id, "kind": kind, "title": title, "model": model, "steps_max": steps_max, "timeout": timeout, "retries": retries}
-    given |= {"cost_max": cost_max, "children_max": children_max}
-    options = {name: value for name, value in given.items() if value is not None}
+    options = {"id": id, "kind": kind, **given}
     return ask("add", text=text, options=options, after=after or [], on=on, base=base, key=key)
 
 

@@ -25,6 +25,7 @@ from supervisor.features.mcp import serving
 from supervisor.host.paths import home
 from supervisor.kernel.ansi import escaped
 from supervisor.kernel.errors import NotFound, Refused
+from supervisor.kernel.keys import By
 from supervisor.store import queries
 from supervisor.views import agent_status, tasks_json
 from supervisor.views import transcript as views_transcript
@@ -61,37 +62,22 @@ def explain(name: Name) -> dict[str, Any]:
     return {"task": serving.briefly(tasks_json.task(view)), "status": serving.cleaned(agent_status.to_json(status))}
 
 
+@serving.with_keys(By.TOOL)
 def add_task(
     text: Annotated[str, Field(description="The prompt; for kind 'shell' the command, given to sh")],
     id: Annotated[str, Field(description="A short name")] = "task",
     kind: Annotated[str, Field(description="shell, claude, codex, builtin, ...: as `nightcrew kinds ls` lists them")] = "shell",
-    title: str | None = None,
     after: Annotated[list[str] | None, Field(description="Tasks that must have ended first")] = None,
     on: Annotated[Literal["done", "finished"], Field(description="How those must have ended")] = "done",
     repo: Annotated[str, Field(description="The repository to work on")] = ".",
     base: Annotated[str | None, Field(description="Where the worktree starts, for example a branch (default: HEAD)")] = None,
-    model: str | None = None,
-    steps_max: int | None = None,
-    allow: Annotated[list[str] | None, Field(description="Tools that the agent uses without asking")] = None,
-    timeout: Annotated[float | None, Field(description="Seconds")] = None,
-    retries: int | None = None,
-    priority: int | None = None,
-    task_class: Literal["interactive", "normal", "batch"] | None = None,
-    snapshot: str | None = None,
-    sandbox: Annotated[int | None, Field(description="Isolation tier 0 to 2 (default: 1 where that works)")] = None,
-    cost_max: Annotated[float | None, Field(description="US dollars")] = None,
-    children_max: Annotated[int | None, Field(description="How many tasks its agent may add itself")] = None,
-    depth_max: int | None = None,
     key: Annotated[str | None, Field(description="Idempotency key: the same key twice is one task")] = None,
+    **given: Any,
 ) -> dict[str, Any]:
     """Run a command or an agent as a task, in a worktree of its own. Returns its id at once."""
     from supervisor.client import submit
 
-    given: dict[str, Any] = {
-        "name": id, "kind": kind, "title": title, "model": model, "steps_max": steps_max, "allow": allow, "timeout": timeout,
-        "retries": retries, "priority": priority, "task_class": task_class, "snapshot": snapshot, "sandbox": sandbox, "cost_max": cost_max,
-        "children_max": children_max, "depth_max": depth_max,
-    }  # fmt: skip
+    given |= {"id": id, "kind": kind}
     if after:
         given["after"] = {"all": common.tasks_named(home(), tuple(after)), "on": on}
     submission, notes = submit.from_words((text,), given, Path(repo), base, key, os.environ)

@@ -5,16 +5,20 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.tools import Tool
 from mcp_types import ToolAnnotations
+from pydantic import Field
 
 from supervisor import __version__
+from supervisor.kernel import keys
 from supervisor.kernel.ansi import escaped
 from supervisor.kernel.errors import NightcrewError
+from supervisor.kernel.keys import By, Key
+from supervisor.kernel.spec import TaskSpec
 
 # Serving
 # -------
@@ -32,6 +36,30 @@ def server(instructions: str, tools: dict[Function, ToolAnnotations]) -> MCPServ
     """A server of these tools, each named and described as its function is."""
     made = [_strict(Tool.from_function(_explained(tool), annotations=hints, structured_output=True)) for tool, hints in tools.items()]
     return MCPServer("nightcrew", instructions=instructions, version=__version__, log_level="WARNING", tools=made)
+
+
+def with_keys(by: By) -> Callable[[Function], Function]:
+    """A tool whose parameters are also the keys of a task that may be given there; it gets those that were."""
+
+    def decorate(tool: Function) -> Function:
+        @functools.wraps(tool)
+        def called(**given: Any) -> Any:
+            return tool(**{name: value for name, value in given.items() if value is not None})
+
+        shown = inspect.signature(tool, eval_str=True)
+        own = [one for one in shown.parameters.values() if one.kind is not one.VAR_KEYWORD]
+        keyed = [_parameter(key) for key in keys.given_by(TaskSpec, by).values() if key.parameter not in shown.parameters]
+        called.__signature__ = shown.replace(parameters=[*own, *keyed])  # type: ignore[attr-defined]  # what `inspect` asks for
+        return called
+
+    return decorate
+
+
+def _parameter(key: Key) -> inspect.Parameter:
+    kind: Any = Literal[key.choices] if key.choices else list[key.type] if key.many else key.type  # type: ignore[name-defined]  # made here
+    words = f"{key.help} Seconds." if key.unit == "s" else key.help
+    typed = Annotated[kind | None, Field(description=words)]
+    return inspect.Parameter(key.parameter, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=typed)
 
 
 def _strict(tool: Tool) -> Tool:

@@ -228,7 +228,7 @@ class Nights:
 
     def __init__(self, loop: Loop, home: Home) -> None:
         async def who_asks() -> list[Mapping[str, Any]]:
-            return list((await requests.handle_needs(loop, {}))["agents"])
+            return list((await requests.handle_needs(loop))["agents"])
 
         seen = Seen(who_asks, functools.partial(requests.is_attended, loop))
         self.aside = SettingAside(loop.ledger, loop.clock, lambda event: loop.events([event]), loop.settings.night.ask_max, seen)
@@ -271,9 +271,8 @@ def denied(loop: Loop, task: str, epoch: int, tools: list[str]) -> Question | No
 # An installed night was not started: one alert, and a line of the history.
 
 
-async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
+async def handle(loop: Loop, *, name: str, outcome: str, why: str) -> dict[str, Any]:
     """`name` of the night, its `outcome` (`refused`, `missed`, `failed`) and `why`."""
-    said = {key: str(args[key]) for key in ("name", "outcome", "why")}
-    loop.ledger.journal(None, None, "night refused", said)
-    loop.alert(one_line(f"the night {said['name']} was not started: {said['why']}"))
+    loop.ledger.journal(None, None, "night refused", {"name": name, "outcome": outcome, "why": why})
+    loop.alert(one_line(f"the night {name} was not started: {why}"))
     return {}

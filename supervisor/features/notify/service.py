@@ -269,7 +269,7 @@ async def goes_on(loop: Loop, terms: Terms, *, without: Without | None = None) -
         if night.terms.cost_max:
             found += notify_rules.cap_near(f"cost_max of the night {night.run}", night.spent.usd / night.terms.cost_max, now)
     if Kind.NEEDS_PERSON in terms.on:
-        who = await requests.handle_needs(loop, {})
+        who = await requests.handle_needs(loop)
         for mail in who["mail"]:
             subject = _without_secrets(mail["subject"]) if terms.text else mail["id"]
             found.append(notify_rules.needs_person(mail["from"], f"asks by mail: {subject}", now))
@@ -367,7 +367,7 @@ async def _run(loop: Loop, looks: Sequence[Look], over: asyncio.Event) -> None:
 # A message to every receiver, sent as any other is: by this supervisor, with its settings and its environment.
 
 
-async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG001 - the shape of every handler
+async def handle(loop: Loop) -> dict[str, Any]:
     """`answers`: by the name of each receiver why it has not taken it, empty when it has. Raises ToolMissing without the extra, NotRunning
     before it is ready."""
     if not loop.ready:
@@ -376,6 +376,6 @@ async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:  # noqa: A
     return {"answers": await post.try_out(receivers.tried, receivers.environ)}
 
 
-def told(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
+def told(loop: Loop, watches: bool) -> dict[str, Any]:
     """Return `told`: what a person who is here was told last. With `watches` a screen asks that rings when its number has grown."""
-    return {"told": loop.services.get(Receivers).here.told(watches=args.get("watches") is True)}
+    return {"told": loop.services.get(Receivers).here.told(watches=watches)}

@@ -2,47 +2,60 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from supervisor.kernel.errors import NotFound, NotRunning, UsageError
+from supervisor.kernel import codec
+from supervisor.kernel.conversations import Remarks
+from supervisor.kernel.errors import NotFound
 from supervisor.server.attempts import sending
 
 if TYPE_CHECKING:
     from supervisor.server.loop import Loop
 
-_FACTS = ("project", "remote", "branch", "base", "commit")
+
+async def consent(loop: Loop, *, project: str, remote: str) -> dict[str, Any]:
+    """Note that a person agrees to push there."""
+    loop.refuse_early()
+    loop.ledger.pulls.consent(project, remote)
+    return {}
 
 
-async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
-    """`op`, and by `op`:
+async def intend(loop: Loop, *, task: str, epoch: int, project: str, remote: str, branch: str, base: str, commit: str) -> dict[str, Any]:
+    """Note that a commit is about to be pushed; returns `pull`, an id."""
+    _known(loop, task)
+    facts = {"project": project, "remote": remote, "branch": branch, "base": base, "commit": commit}
+    return {"pull": loop.ledger.pulls.intend(task, epoch, facts)}
 
-    `consent`: `project remote`. `intend`: `task epoch project remote branch base commit`; returns `pull`, an id.
-    `pushed`: `pull task epoch commit`. `noted`: `pull task epoch tool number link state draft base`.
-    `send`: `pull task keys text`: gives `text`, which holds these remarks, to the agent of `task`, which lives; returns `delivery`.
-    One that has ended goes on in a run of its own: `Submission.pull`. Raises NotFound, Refused.
-    """
-    if not loop.ready:
-        raise NotRunning("the supervisor is still recovering", kept="everything", hint="try again")
-    pulls = loop.ledger.pulls
-    if args.get("op") == "consent":
-        pulls.consent(str(args["project"]), str(args["remote"]))
-        return {}
-    task = str(args.get("task"))
+
+async def pushed(loop: Loop, *, pull: int, task: str, epoch: int, commit: str) -> dict[str, Any]:
+    """Note that it was pushed."""
+    _known(loop, task)
+    loop.ledger.pulls.pushed(pull, task, epoch, commit)
+    return {}
+
+
+async def noted(loop: Loop, *, pull: int, task: str, epoch: int, **facts: Any) -> dict[str, Any]:
+    """Note what the host says: `tool number link state draft base`."""
+    _known(loop, task)
+    loop.ledger.pulls.noted(pull, task, epoch, facts)
+    return {}
+
+
+async def send(loop: Loop, *, pull: int, task: str, keys: tuple[str, ...], text: str) -> dict[str, Any]:
+    """Give `text`, which holds these remarks, to the agent of `task`, which lives; returns `delivery`. One that has ended goes on in a
+    run of its own: `Submission.pull`."""
+    _known(loop, task)
+    return {"delivery": (await sending.send(loop, [task], text, remarks=Remarks(pull, keys)))["deliveries"][0]}
+
+
+def _known(loop: Loop, task: str) -> None:
+    loop.refuse_early()
     try:
         loop.ledger.launch_row(task)
     except KeyError:
         raise NotFound("no task", on=task, hint="nightcrew status") from None
-    match args.get("op"):
-        case "intend":
-            return {"pull": pulls.intend(task, int(args["epoch"]), {name: str(args[name]) for name in _FACTS})}
-        case "pushed":
-            pulls.pushed(int(args["pull"]), task, int(args["epoch"]), str(args["commit"]))
-            return {}
-        case "noted":
-            pulls.noted(int(args["pull"]), task, int(args["epoch"]), args)
-            return {}
-        case "send":
-            remarks = {"pull": int(args["pull"]), "keys": [str(key) for key in args["keys"]]}
-            asked = {"tasks": [task], "text": str(args["text"]), "now": False, "some": False, "remarks": remarks}
-            return {"delivery": (await sending.handle(loop, asked))["deliveries"][0]}
-    raise UsageError("not a request", on=str(args.get("op")))
+
+
+OPS: Mapping[str, codec.Handler] = {"consent": consent, "intend": intend, "pushed": pushed, "noted": noted, "send": send}
+"""The verb `pr`."""

@@ -12,14 +12,15 @@ from collections.abc import AsyncIterator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from memory.service.waits import LONGEST_S
 from supervisor.features.quotas.rules import Quotas
 from supervisor.gateway.admission.types import Quota
 from supervisor.host import files, processes, untrusted_fs
 from supervisor.host.clock import Clock
-from supervisor.kernel.errors import NotFound, Refused, UsageError
+from supervisor.kernel.codec import Bound
+from supervisor.kernel.errors import NotFound, Refused
 from supervisor.kernel.wait_graph import WaitKind
 from supervisor.server.gateway import Models
 
@@ -78,14 +79,6 @@ class QuotaDesk:
         if self._timer is not None:
             self._timer.cancel()
         self._thread.shutdown(wait=False)
-
-    async def ask(self, party: str, args: dict[str, Any]) -> dict[str, Any]:
-        """`take` as a request at a socket: `quota` is its name, `wait_s` a number of seconds or null. Raises UsageError too."""
-        try:
-            name, wait_s = str(args["quota"]), None if args["wait_s"] is None else max(0.0, float(args["wait_s"]))
-        except (KeyError, TypeError, ValueError) as error:
-            raise UsageError("not a request", on="quota", why=f"{type(error).__name__}: {error}") from None
-        return (await self.take(name, party, wait_s)).shape(name)
 
     async def take(self, name: str, party: str, wait_s: float | None) -> Answer:
         """A ticket of quota `name` for `party` (a task's id; empty for a person), after at most `wait_s` seconds; None waits for ever.
@@ -180,28 +173,25 @@ NOBODY = ""
 """Whoever is no task stands in one line of the queue."""
 
 
-async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
+async def handle(loop: Loop, *, quota: str, wait_s: Annotated[float, Bound(0)] | None) -> dict[str, Any]:
     """`quota`: its name. `wait_s`: how long to wait at most, None for ever, 0 not at all. Returns `taken`, and `waited_s` or `next_s`."""
-    return await loop.services.get(QuotaDesk).ask(NOBODY, args)
+    return (await loop.services.get(QuotaDesk).take(quota, NOBODY, wait_s)).shape(quota)
 
 
 LATE_S = 5.0
 """Beyond the time-out of a quota, which gives up its turn by itself."""
 
 
-async def ask(asked: Asked) -> dict[str, Any]:
+async def ask(asked: Asked, *, quota: str, wait_s: Annotated[float, Bound(0)] | None) -> dict[str, Any]:
     """A ticket of a named quota, as the verb of the same name gives people; the tasks that wait take turns."""
-    wait_s, quotas = asked.args.get("wait_s"), asked.loop.services.get(QuotaDesk)
-    if wait_s == 0 or not isinstance(wait_s, int | float | None):
-        return await quotas.ask(asked.task, asked.args)
-    found = await quotas.ask(asked.task, {**asked.args, "wait_s": 0})
-    what = f"quota {found['quota']}"
-    if found["taken"]:
+    take, what = asked.loop.services.get(QuotaDesk).take, f"quota {quota}"
+    found = await take(quota, asked.task, 0)
+    if found.taken:
         asked.memory.waits.answered(asked.task, asked.epoch, WaitKind.RATE, what)
-        return found
-    longest_s = LONGEST_S if wait_s is None else wait_s + LATE_S
-    async with asked.waits(WaitKind.RATE, what, (), longest_s):
-        return await quotas.ask(asked.task, asked.args)
+    elif wait_s != 0:
+        async with asked.waits(WaitKind.RATE, what, (), LONGEST_S if wait_s is None else wait_s + LATE_S):
+            found = await take(quota, asked.task, wait_s)
+    return found.shape(quota)
 
 
 @contextlib.asynccontextmanager

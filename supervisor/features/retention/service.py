@@ -460,10 +460,10 @@ async def serve(supervisor: Supervisor) -> AsyncIterator[None]:
 # Archive and remove what `[keep]` lets go, now.
 
 
-async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
+async def handle(loop: Loop, *, goes_on: bool = False) -> dict[str, Any]:
     """Work for some seconds; with `goes_on`, at what the last question left. Returns `done`, each with `what`, `name`, `bytes` and `why`,
     and `more`: whether to ask again."""
     if not loop.ready:
         raise NotRunning("the supervisor is still recovering", kept="everything", hint="try again")
-    done, more = await loop.services.get(Keeping).once(goes_on=args.get("goes_on") is True)
+    done, more = await loop.services.get(Keeping).once(goes_on=goes_on)
     return {"done": done, "more": more}

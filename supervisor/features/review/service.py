@@ -2,55 +2,79 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from supervisor.client import follow_up
 from supervisor.features.review.rules import Comment, Decision, Verdict
 from supervisor.host.failpoint import failpoint
-from supervisor.kernel.errors import NotFound, NotRunning, UsageError
+from supervisor.kernel import codec
+from supervisor.kernel.errors import NotFound
 from supervisor.server.attempts import sending
 
 if TYPE_CHECKING:
     from supervisor.server.loop import Loop
 
 
-async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
-    """`op`, `task`, and by `op`:
+@dataclass(frozen=True, slots=True)
+class Words:
+    """Words about lines of one file of a result."""
 
-    `comment`: `comments`, of each `tip path first last quoted text`; returns their `numbers`. Refused for a task that takes no prompt.
-    `drop`: `number`.
-    `decide`: `verdict tip why ref epoch`. `undo`: `epoch`.
-    `send`: `numbers text`: gives `text`, which holds these comments, to the agent of `task`, which lives; returns `delivery`. One that has
-    ended goes on in a run of its own: `Submission.reviewed`. Raises NotFound, Refused.
-    """
-    if not loop.ready:
-        raise NotRunning("the supervisor is still recovering", kept="everything", hint="try again")
-    task, reviews = str(args["task"]), loop.ledger.reviews
+    tip: str
+    path: str
+    first: int
+    last: int
+    quoted: str
+    text: str
+
+
+async def comment(loop: Loop, *, task: str, comments: list[Words]) -> dict[str, Any]:
+    """Keep comments; returns their `numbers`. Refused for a task that takes no prompt."""
+    known(loop, task)
+    follow_up.refuse_without_prompt(loop.ledger.db, task)
+    numbers = loop.ledger.reviews.comment([Comment(number=0, task=task, **codec.shape(one)) for one in comments])
+    failpoint("review.commented")
+    return {"numbers": numbers}
+
+
+async def drop(loop: Loop, *, task: str, number: int) -> dict[str, Any]:
+    """Remove a comment that waits."""
+    known(loop, task)
+    if not loop.ledger.reviews.drop(task, number):
+        raise NotFound("no comment that waits", on=str(number), hint=f"nightcrew review {task}")
+    return {}
+
+
+async def decide(loop: Loop, *, task: str, epoch: int, verdict: Verdict, tip: str, why: str = "", ref: str = "") -> dict[str, Any]:
+    """Keep a verdict."""
+    known(loop, task)
+    loop.ledger.reviews.decide(Decision(task, verdict, tip, why, ref), epoch)
+    failpoint("review.decided")
+    return {}
+
+
+async def undo(loop: Loop, *, task: str, epoch: int) -> dict[str, Any]:
+    """Take a verdict back."""
+    known(loop, task)
+    return {"was": loop.ledger.reviews.undo(task, epoch)}
+
+
+async def send(loop: Loop, *, task: str, numbers: list[int], text: str) -> dict[str, Any]:
+    """Give `text`, which holds these comments, to the agent of `task`, which lives; returns `delivery`. One that has ended goes on in a run
+    of its own: `Submission.reviewed`."""
+    known(loop, task)
+    return {"delivery": (await sending.send(loop, [task], text, comments=numbers))["deliveries"][0]}
+
+
+def known(loop: Loop, task: str) -> None:
+    """Raises NotRunning while the supervisor recovers, NotFound for a task that there is not."""
+    loop.refuse_early()
     try:
         loop.ledger.launch_row(task)
     except KeyError:
         raise NotFound("no task", on=task, hint="nightcrew status") from None
-    match args.get("op"):
-        case "comment":
-            follow_up.refuse_without_prompt(loop.ledger.db, task)
-            names = ("tip", "path", "first", "last", "quoted", "text")
-            comments = [Comment(number=0, task=task, **{name: one[name] for name in names}) for one in args["comments"]]
-            numbers = reviews.comment(comments)
-            failpoint("review.commented")
-            return {"numbers": numbers}
-        case "drop":
-            if not reviews.drop(task, int(args["number"])):
-                raise NotFound("no comment that waits", on=str(args["number"]), hint=f"nightcrew review {task}")
-            return {}
-        case "decide":
-            made = Decision(task, Verdict(args["verdict"]), str(args["tip"]), str(args.get("why") or ""), str(args.get("ref") or ""))
-            reviews.decide(made, int(args["epoch"]))
-            failpoint("review.decided")
-            return {}
-        case "undo":
-            return {"was": reviews.undo(task, int(args["epoch"]))}
-        case "send":
-            given = {"tasks": [task], "text": str(args["text"]), "comments": [int(number) for number in args["numbers"]]}
-            answer = await sending.handle(loop, {**given, "now": False, "some": False})
-            return {"delivery": answer["deliveries"][0]}
-    raise UsageError("not a request", on=str(args.get("op")))
+
+
+OPS: Mapping[str, codec.Handler] = {"comment": comment, "drop": drop, "decide": decide, "undo": undo, "send": send}
+"""The verb `review`."""

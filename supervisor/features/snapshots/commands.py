@@ -69,7 +69,7 @@ def build(home: Home, order: Order, *, agreed: bool = False, may_ask: bool = Tru
 
 
 def _begun(home: Home, order: Order, *, agreed: bool, may_ask: bool) -> dict[str, Any]:
-    request = {"do": "create", "order": order}
+    request = {"op": "create", "order": order}
     try:
         return common.ask(home, "snapshot", {**request, "agreed": agreed})
     except NeedsHuman as error:
@@ -251,7 +251,7 @@ def rm(names: tuple[str, ...], repo: Path, as_json: bool) -> None:
     \b
     nightcrew snapshot rm deps
     """
-    answer = _ask({"do": "remove", "project": _project(repo), "names": [common.typed(name) for name in names]})
+    answer = _ask({"op": "remove", "project": _project(repo), "names": [common.typed(name) for name in names]})
     if as_json:
         common.print_json(**answer)
     else:
@@ -271,7 +271,7 @@ def prune(yes: bool, as_json: bool) -> None:
     \b
     nightcrew snapshot prune --yes
     """
-    answer = _ask({"do": "prune", "remove": yes})
+    answer = _ask({"op": "prune", "remove": yes})
     if as_json:
         common.print_json(**answer)
         return

@@ -41,7 +41,7 @@ def forks(snapshot: str, asked: Asked, place: Workplace, environ: Mapping[str, s
     """One run of `asked.number` tasks that start from `snapshot`. Raises UsageError for what a plan would refuse too, NotFound for a base
     that is no commit."""
     options: dict[str, Any] = {
-        "name": asked.environment or snapshot, "kind": "terminal", "task_class": "interactive", "retries": 0,
+        "id": asked.environment or snapshot, "kind": "terminal", "task_class": "interactive", "retries": 0,
         "snapshot": snapshot, "sandbox": asked.sandbox, "network": asked.network,
         "title": " ".join(asked.words) or f"shell in {asked.environment or snapshot}",
     }  # fmt: skip

@@ -405,23 +405,29 @@ class SnapshotDesk:
 # Make snapshots and take them away.
 
 
-async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
-    """`do`: `create` with an `order`, and whether a person agrees to what it runs (`agreed`); `remove` with `project` and `names`; `prune`
-    with `remove`: act, or only look.
+async def create(loop: Loop, *, order: Order, agreed: bool = False) -> dict[str, Any]:
+    """Make a snapshot; `agreed`: a person agrees to what it runs. Returns `id`, `epoch`, `log` and whether a build begins (`new`)."""
+    begun = await loop.doors.snapshots.create(order, agreed=agreed)
+    return {"id": begun.row.id, "epoch": begun.row.epoch, "log": str(begun.log), "new": begun.new}
 
-    Returns `id`, `epoch`, `log` and whether a build of it has begun now (`new`); `removed` and `kept` (with `why`); or `prunable`.
-    """
-    if args["do"] == "create":
-        begun = await loop.doors.snapshots.create(codec.load(Order, args["order"]), agreed=args.get("agreed") is True)
-        return {"id": begun.row.id, "epoch": begun.row.epoch, "log": str(begun.log), "new": begun.new}
-    if args["do"] == "prune":
-        found = await loop.doors.snapshots.prune(act=bool(args["remove"]))
-        return {"prunable": [{"id": row.id, "name": row.spec.name, "disk": row.disk, "why": why} for row, why in found]}
+
+async def remove_unneeded(loop: Loop, *, remove: bool) -> dict[str, Any]:
+    """Remove what nothing needs, or only look. Returns what is `prunable`."""
+    found = await loop.doors.snapshots.prune(act=remove)
+    return {"prunable": [{"id": row.id, "name": row.spec.name, "disk": row.disk, "why": why} for row, why in found]}
+
+
+async def remove(loop: Loop, *, project: str, names: list[str]) -> dict[str, Any]:
+    """Remove snapshots. Returns which were `removed` and `kept`, with `why`."""
     answer: dict[str, Any] = {"removed": [], "kept": []}
-    for row in [loop.ledger.snapshots.find(str(name), str(args["project"])) for name in args["names"]]:
+    for row in [loop.ledger.snapshots.find(name, project) for name in names]:
         try:
             await loop.doors.snapshots.remove(row, "removed by hand")
             answer["removed"].append({"id": row.id, "name": row.spec.name, "disk": row.disk})
         except Refused as error:
             answer["kept"].append({"id": row.id, "name": row.spec.name, "why": error.why or error.line()})
     return answer
+
+
+OPS: Mapping[str, codec.Handler] = {"create": create, "prune": remove_unneeded, "remove": remove}
+"""The verb `snapshot`."""

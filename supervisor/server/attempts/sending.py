@@ -23,7 +23,7 @@ from supervisor.host.paths import Home
 from supervisor.host.processes import Groups
 from supervisor.kernel.conversations import Delivery, DeliveryState, Remarks
 from supervisor.kernel.crew import Crew
-from supervisor.kernel.errors import NightcrewError, NotFound, NotRunning, Refused
+from supervisor.kernel.errors import NightcrewError, NotFound, Refused
 from supervisor.kernel.spec import TaskSpec
 from supervisor.kernel.states import FINAL, AttemptState
 from supervisor.sandbox import homes as agent_homes
@@ -467,41 +467,45 @@ def _read_home(place: Path, name: str, attempt: Path) -> bytes | None:
 # can.
 
 
-async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
+async def handle(loop: Loop, *, tasks: list[str], text: str, now: bool = False, some: bool = False) -> dict[str, Any]:
+    """See `send`."""
+    return await send(loop, tasks, text, now=now, some=some)
+
+
+async def send(
+    loop: Loop, tasks: Sequence[str], text: str, *, now: bool = False, some: bool = False, comments: Sequence[int] | None = None,
+    remarks: Remarks | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """`tasks`: full ids; `text`: as it will be typed; `now`: keep nothing for later; `some`: leave out those that cannot be typed into;
-    `comments`: numbers of the comments to the one task's result that the text holds; `remarks`: `pull` and `keys` of what came back from a
-    pull request.
+    `comments`: numbers of the comments to the one task's result that the text holds; `remarks`: what came back from a pull request.
     Returns what became of each. Raises Refused, and keeps nothing, when one of them has no terminal or has ended, and
     BudgetSpent when one has used up a cap past the gateway.
     """
-    if not loop.ready:
-        raise NotRunning("the supervisor is still recovering", kept="everything", hint="try again")
-    names = list(dict.fromkeys(str(name) for name in args["tasks"]))
+    loop.refuse_early()
+    names = list(dict.fromkeys(tasks))
     await loop.agents.sessions.fresh([key for name in names if (key := typable(loop.crew, name)) is not None])
     await loop.jobs.refuse_used_up(names, "cannot send to")
-    never = {name: why for name in names if (why := _why_never(loop, name, args))}
+    never = {name: why for name in names if (why := _why_never(loop, name, text, now=now))}
     wanted = [name for name in names if name not in never]
-    if never and (not args["some"] or not wanted):
+    if never and (not some or not wanted):
         name, why = next(iter(never.items()))
         raise Refused("cannot send to", on=name, why=why, kept="nothing was typed", hint="nightcrew status")
-    comments = args.get("comments")
-    remarks = Remarks(int(args["remarks"]["pull"]), tuple(args["remarks"]["keys"])) if args.get("remarks") else None
-    done = await loop.agents.sending.send(loop.crew, wanted, str(args["text"]), now=bool(args["now"]), comments=comments, remarks=remarks)
+    done = await loop.agents.sending.send(loop.crew, wanted, text, now=now, comments=comments, remarks=remarks)
     refused = [one for one in done if one.state is DeliveryState.DROPPED]
     if refused and len(refused) == len(done):
         raise Refused("not sent to", on=refused[0].task, why=refused[0].reason, kept="nothing was typed", hint="without --now it is kept")
     return {"deliveries": [one.shape() for one in done], "left_out": never}
 
 
-def _why_never(loop: Loop, name: str, args: dict[str, Any]) -> str:
+def _why_never(loop: Loop, name: str, text: str, *, now: bool) -> str:
     try:
         spec = loop.ledger.launch_row(name).spec
     except KeyError:
         raise NotFound("no task", on=name, hint="nightcrew status") from None
     if reads(spec):
-        if args["now"]:
+        if now:
             return "it works by itself: it gets a text when its turn ends, and not now"
-        if not args["text"]:
+        if not text:
             return "an empty text presses Enter, and it works by itself"
     elif not of_task(spec.kind).owns_terminal(interactive=spec.interactive):
         return f"it is headless: a task of kind {spec.kind} reads no terminal, and takes no text while it works"

@@ -1,10 +1,11 @@
 """The supervisor's part, which runs in its process."""
 
-from typing import Any
+from typing import Annotated, Any
 
+from supervisor.kernel.codec import Bound
 from supervisor.server.loop import Loop
 
 
-async def hello(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
+async def hello(loop: Loop, *, name: Annotated[str, Bound(1, 100)]) -> dict[str, Any]:
     """Return how many agents live. `name`: who asks."""
-    return {"hello": str(args["name"])[:100], "living": len(loop.crew.living)}
+    return {"hello": name, "living": len(loop.crew.living)}
