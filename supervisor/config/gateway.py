@@ -14,11 +14,10 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from supervisor.config.toml import Class, Duration, Strict, TaskSize, line_of
+from supervisor.config.toml import Class, Duration, Strict, TaskSize, into, line_of
 from supervisor.gateway.admission.types import Api, GatewaySettings, KeySource, Limits, Policy, Quota, Route, Upstream
 from supervisor.kernel.errors import ConfigError
 from supervisor.kernel.names import nearest
-from supervisor.kernel.states import TaskClass
 
 HOMES = {
     Api.ANTHROPIC: "https://api.anthropic.com",
@@ -46,7 +45,7 @@ class LimitsModel(Strict):
     tpm: PerMinute | None = None
 
     def limits(self) -> Limits:
-        return Limits(**self.model_dump(include=set(LimitsModel.model_fields)))
+        return into(Limits, self)
 
 
 class UpstreamModel(LimitsModel):
@@ -97,18 +96,14 @@ class UpstreamModel(LimitsModel):
     def upstream(self, name: str) -> Upstream:
         """As the core knows it."""
         api = Api(self.api)
-        return Upstream(
+        return into(
+            Upstream,
+            self,
             name=name,
-            api=api,
             url=(self.url or HOMES[api]).rstrip("/").removesuffix(_PREFIX[api]),
             key=KeySource("command", argv=tuple(self.key_command)) if self.key_command else KeySource(self.key, self.key_file or ""),
-            account=self.account,
-            models=tuple(self.models),
             limits=self.limits(),
             classes={model_class: limits.limits() for model_class, limits in self.classes.items()},
-            learn=self.learn,
-            burst_s=self.burst,
-            reserve_max_tokens=self.reserve_max_tokens,
             cached_counts=api is not Api.ANTHROPIC if self.cached_counts is None else self.cached_counts,
         )
 
@@ -133,8 +128,7 @@ class RouteModel(Strict):
 
     def route(self) -> Route:
         """As the core knows it."""
-        task_class = TaskClass(self.task_class) if self.task_class else None
-        return Route(self.model, self.upstream, self.as_model, task_class, self.size, self.fallback)
+        return into(Route, self)
 
 
 class QuotaModel(Strict):
@@ -220,13 +214,10 @@ def settings(keys: GatewayKeys, stored: Path | None) -> GatewaySettings:
         upstreams=tuple(upstreams),
         routes=tuple(route.route() for route in keys.route),
         quotas=tuple(model.quota(name) for name, model in keys.quota.items()),
-        policy=Policy(
-            hold_s=gateway.hold,
-            patient_hold_s=gateway.patient_hold,
-            **gateway.model_dump(include={"margin", "queue_max", "headroom", "batch_share", "cost_per_night", "fallback_at"}),
-        ),
+        policy=into(Policy, gateway),
         keep_days=gateway.keep / 86400,
-        **gateway.model_dump(include={"port", "record"}),
+        port=gateway.port,
+        record=gateway.record,
         prices={model: price.model_dump(exclude_none=True) for model, price in keys.prices.items()},
     )
 

@@ -23,7 +23,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 from nightcrew.plugins.analyze.findings import Perspective
 from supervisor.config import toml
 from supervisor.config.task_keys import Pattern, Shared, SnapshotModel, SnapshotsCommand, check_command, check_inside, check_name, to_spec
-from supervisor.config.toml import Duration, Once, Strict, line_of, parse, read_text
+from supervisor.config.toml import Duration, Once, Strict, into, line_of, parse, read_text
 from supervisor.features.landing.orders import REPAIRS_MAX, WIDTH_MAX
 from supervisor.features.landing.terms import GeneratedRule, Method
 from supervisor.features.snapshots.rules import SnapshotSpec
@@ -207,8 +207,8 @@ def load(root: Path, kinds: Mapping[str, Kind] | None = None, files: Once | None
         file=file,
         base=model.base,
         defaults=model.defaults,
-        analyze=Analyze(tuple(map(Perspective, analyze.agents)), tuple(analyze.exclude), analyze.timeout),
-        land=Land(_typed(land.gate), land.timeout, Method(land.method), land.repairs, land.width, land.snapshot),
+        analyze=into(Analyze, analyze),
+        land=into(Land, land, gate=_typed(land.gate)),
         snapshots={name: to_spec(name, table) for name, table in model.snapshot.items()},
         generated=tuple(GeneratedRule(tuple(rule.paths), rule.command) for rule in model.generated),
     )

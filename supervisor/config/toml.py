@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_origin
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from supervisor.kernel import codec
 from supervisor.kernel.errors import ConfigError
 from supervisor.kernel.format import many
 from supervisor.kernel.names import nearest
@@ -191,6 +192,21 @@ class Strict(BaseModel):
 
 
 M = TypeVar("M", bound=BaseModel)
+
+
+T = TypeVar("T")
+
+
+def into(kind: type[T], *models: BaseModel, **more: Any) -> T:
+    """What models say, as the dataclass `kind` has it: by the names of its fields, which may end in `_s`. None leaves a default."""
+    shape = more
+    for name in kind.__dataclass_fields__:  # type: ignore[attr-defined]  # of every dataclass
+        for model in models:
+            value = getattr(model, name, None)
+            value = getattr(model, name.removesuffix("_s"), None) if value is None else value
+            if value is not None:
+                shape.setdefault(name, value)
+    return codec.load(kind, shape)
 
 
 class Once:
@@ -406,14 +422,15 @@ def _known(model: type[BaseModel], path: list[str | int]) -> list[str]:
             named = False  # the name that a person gave a table, or a place in a list: the model is the same
             continue
         field = next((item for name, item in here.model_fields.items() if (item.alias or name) == part), None)
-        here = _inner_model(field.annotation) if field else None
+        here = inner_model(field.annotation) if field else None
         named = field is not None and get_origin(field.annotation) is dict
     if isinstance(here, type) and issubclass(here, BaseModel):
         return [item.alias or name for name, item in here.model_fields.items()]
     return []
 
 
-def _inner_model(annotation: Any) -> Any:
+def inner_model(annotation: Any) -> type[BaseModel] | None:
+    """The model inside an annotation such as `dict[str, Model]`."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    return next((found for part in getattr(annotation, "__args__", ()) if (found := _inner_model(part))), None)
+    return next((found for part in getattr(annotation, "__args__", ()) if (found := inner_model(part))), None)

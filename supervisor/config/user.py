@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, field_validator, model_validator
 
 from nightcrew.plugins.otel.rules import Terms as RulesTerms
 from nightcrew.plugins.otel.rules import Terms as TelemetryTerms
@@ -17,7 +17,21 @@ from supervisor.config.gateway import GatewayKeys
 from supervisor.config.kinds import Choices
 from supervisor.config.places import path as path
 from supervisor.config.task_keys import MIN_MEMORY, WindowOfDay, moment
-from supervisor.config.toml import MAX_INT, Class, Duration, Size, Strict, TaskSize, Variable, duration, line_of, parse, read_text
+from supervisor.config.toml import (
+    MAX_INT,
+    Class,
+    Duration,
+    Size,
+    Strict,
+    TaskSize,
+    Variable,
+    duration,
+    inner_model,
+    into,
+    line_of,
+    parse,
+    read_text,
+)
 from supervisor.features.notify.rules import HERE, Receiver, Terms
 from supervisor.features.notify.rules import Kind as RulesKind
 from supervisor.features.retention.rules import Keep, Limit
@@ -28,11 +42,9 @@ from supervisor.kernel.capacity import Growth
 from supervisor.kernel.errors import ConfigError
 from supervisor.kernel.kind import Kind, Rule
 from supervisor.kernel.names import nearest
-from supervisor.kernel.night import NightDefaults, OnCap, Window
-from supervisor.kernel.path_globs import Kind as NoteKind
-from supervisor.kernel.spec import LeaseRule, MemoryTerms, Settings, Trust
+from supervisor.kernel.night import NightDefaults, Window
+from supervisor.kernel.spec import MemoryTerms, Settings
 from supervisor.kernel.spec import Size as TaskGets
-from supervisor.kernel.states import TaskClass
 
 # Notify
 # ------
@@ -136,7 +148,7 @@ class TelemetryModel(Strict):
         """As the core knows them; an endpoint without a path gets that of the protocol."""
         bare = self.endpoint.count("/") == 2 or (self.endpoint.endswith("/") and self.endpoint.count("/") == 3)
         endpoint = f"{self.endpoint.rstrip('/')}{PATH}" if self.endpoint and bare else self.endpoint
-        return RulesTerms(endpoint, self.headers, self.content, self.sample)
+        return into(RulesTerms, self, endpoint=endpoint)
 
 
 # User
@@ -233,16 +245,7 @@ class NightModel(Strict):
 
     def defaults(self) -> NightDefaults:
         """As the core knows it."""
-        return NightDefaults(
-            self.until or "",
-            self.grace,
-            self.cost_max or 0.0,
-            self.parallel or 0,
-            OnCap(self.on_cap),
-            self.inhibit_sleep,
-            self.ask_max,
-            self.quiet_hours,
-        )
+        return into(NightDefaults, self)
 
 
 class LeadModel(Strict):
@@ -266,7 +269,7 @@ class SizeModel(Strict):
 
     def size(self) -> TaskGets:
         """As the core knows it."""
-        return TaskGets(self.cores or 0, self.memory_max or 0, self.model)
+        return into(TaskGets, self, models=self.model)
 
 
 class AssignModel(Strict):
@@ -286,8 +289,7 @@ class AssignModel(Strict):
 
     def rule(self, where: str) -> Rule:
         """As the core knows it."""
-        task_class = TaskClass(self.task_class) if self.task_class else None
-        return Rule(where, task_class, self.size, tuple(self.tags), self.kind, self.model)
+        return into(Rule, self, where=where)
 
 
 class LimitModel(Strict):
@@ -298,7 +300,7 @@ class LimitModel(Strict):
 
     def limit(self) -> Limit:
         """As the core knows it."""
-        return Limit(self.age or 0.0, self.size or 0)
+        return into(Limit, self)
 
 
 class KeepModel(Strict):
@@ -334,9 +336,7 @@ class MemoryModel(Strict):
 
     def terms(self) -> MemoryTerms:
         """As the core knows it."""
-        waits = frozenset(map(NoteKind, self.approval))
-        kept = (self.semantic_max, self.episodic, self.unread, self.tell_conflicts)
-        return MemoryTerms(self.brief, Trust(self.trust), waits, LeaseRule(self.leases), self.tools, self.meaning, *kept)
+        return into(MemoryTerms, self)
 
 
 class UserModel(GatewayKeys):
@@ -382,30 +382,14 @@ def load(file: Path, usable_cores: int) -> Settings:
 
 def settings(model: UserModel, usable_cores: int) -> Settings:
     """The supervisor's part of the file. By default the crew begins with two slots a core, at least eight."""
-    return Settings(
-        slots=model.slots if model.slots is not None else capacity.start(usable_cores),
-        grows=model.slots is None,
-        growth=model.queue.growth(),
-        admission=Limits(model.queue.load_max, model.queue.waiting_max),
-        grace_s=model.grace,
-        cores_reserve=model.cores.reserve,
-        lanes=model.cores.lanes,
-        per_lane=model.cores.per_lane,
-        lead_model=model.lead.model,
-        agent_kind=model.agents.kind,
-        pass_env=tuple(model.pass_env),
-        keep=model.keep.keep(model.gateway.keep),
-        memory=model.memory.terms(),
-        ageing_s=model.queue.ageing,
-        preempt_within_s=model.queue.preempt_within,
-        park_after_s=model.queue.park_after,
-        weights=model.queue.weights,
-        batch_window=model.batch.window,
-        batch_when_idle=model.batch.when_idle,
-        night=model.night.defaults(),
-        **model.limits.model_dump(),
-        **model.model_dump(include={"nice", "sandbox", "shared_caches", "log_format"}),
-    )
+    queue, batch = model.queue, model.batch
+    return into(
+        Settings, model, model.limits, model.cores, queue,
+        slots=model.slots if model.slots is not None else capacity.start(usable_cores), grows=model.slots is None, growth=queue.growth(),
+        admission=into(Limits, queue), cores_reserve=model.cores.reserve, lead_model=model.lead.model, agent_kind=model.agents.kind,
+        keep=model.keep.keep(model.gateway.keep), memory=model.memory.terms(), batch_window=batch.window,
+        batch_when_idle=batch.when_idle, night=model.night.defaults(),
+    )  # fmt: skip
 
 
 def choices(file: Path, kinds: Mapping[str, Kind]) -> Choices:
@@ -471,47 +455,34 @@ def read(file: Path) -> UserModel:
 
 # Taking up
 # ---------
-# When a change of each setting takes effect. `tests/config/test_taking_up.py` demands that every key of the file is classed here.
+# When a change of each setting takes effect: with a restart, unless the key stands here.
 
-
-LIVE = frozenset(
-    {
-        *("pass_env", "agents.kind", "lead.model"),
-        *(f"assign.{key}" for key in ("class", "size", "tags", "kind", "model")),
-        *(f"size.{key}" for key in ("cores", "memory_max", "model")),
-        *(f"night.{key}" for key in ("until", "grace", "cost_max", "parallel", "on_cap")),
-        *(f"gateway.{key}" for key in ("hold", "patient_hold", "queue_max", "headroom", "batch_share", "margin")),
-        *(f"gateway.{key}" for key in ("cost_per_night", "fallback_at", "record")),
-        *(f"upstream.{key}" for key in ("api", "key", "url", "key_file", "key_command", "account", "models", "learn", "burst")),
-        *(f"upstream.{key}" for key in ("reserve_max_tokens", "cached_counts")),
-        *(f"upstream.{table}{key}" for table in ("", "classes.") for key in ("rpm", "itpm", "otpm", "tpm")),
-        *(f"route.{key}" for key in ("model", "upstream", "as", "class", "size", "fallback")),
-        *(f"prices.{key}" for key in ("input", "output", "cache_read", "cache_write", "cache_write_1h")),
-    }
-)
-"""Read again by the next verb that needs them, or by the running supervisor and gateway within seconds."""
-
-RESTART = frozenset(
-    {
-        *("slots", "grace", "nice", "sandbox", "shared_caches", "log_format", "gateway.keep"),
-        *(f"limits.{key}" for key in ("log_max", "memory_max", "file_max", "open_files", "memory_warn", "memory_restart", "disk_free_min")),
-        *(f"cores.{key}" for key in ("reserve", "lanes", "per_lane")),
-        *(f"queue.{key}" for key in ("ageing", "weights", "grow_above", "shrink_below", "preempt_within", "park_after")),
-        *(f"queue.{key}" for key in ("load_max", "waiting_max")),
-        *(f"batch.{key}" for key in ("window", "when_idle")),
-        *(f"night.{key}" for key in ("inhibit_sleep", "ask_max", "quiet_hours")),
-        *(f"keep.{table}.{key}" for table in ("results", "logs", "recordings", "history") for key in ("age", "size")),
-        *(f"memory.{key}" for key in ("brief", "trust", "approval", "leases", "tools", "meaning", "semantic_max", "episodic", "unread")),
-        "memory.tell_conflicts",
-        *(f"notify.{key}" for key in ("here", "here_on", "urls", "on", "urgent", "quiet_hours", "text")),
-        *(f"telemetry.{key}" for key in ("endpoint", "headers", "content", "sample")),
-        *(f"quota.{key}" for key in ("rate", "burst")),
-    }
-)
-"""Held by the supervisor from its start to its end."""
 
 PORT = "gateway.port"
 """Held by the gateway from its start to its end, since agents that live send there."""
+_LIVE = {
+    *("pass_env", "agents", "lead", "assign", "size", "upstream", "route", "prices"),
+    *(f"night.{key}" for key in ("until", "grace", "cost_max", "parallel", "on_cap")),
+    *(f"gateway.{key}" for key in ("hold", "patient_hold", "queue_max", "headroom", "batch_share", "margin")),
+    *(f"gateway.{key}" for key in ("cost_per_night", "fallback_at", "record")),
+}
+"""Keys, and whole tables."""
+
+
+def _keys(model: type[BaseModel], before: str = "") -> Iterator[str]:
+    """Every key that holds a value, dotted; the names of tables such as `[upstream.NAME]` are left out."""
+    for name, field in model.model_fields.items():
+        if (inner := inner_model(field.annotation)) is None:
+            yield before + (field.alias or name)
+        else:
+            yield from _keys(inner, f"{before}{name}.")
+
+
+_KEYS = frozenset(_keys(UserModel))
+LIVE = frozenset(key for key in _KEYS if key in _LIVE or key.partition(".")[0] in _LIVE)
+"""Read again by the next verb that needs them, or by the running supervisor and gateway within seconds."""
+RESTART = _KEYS - LIVE - {PORT}
+"""Held by the supervisor from its start to its end."""
 
 
 def restart_needed(before: UserModel, after: UserModel) -> list[str]:

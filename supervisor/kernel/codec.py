@@ -67,6 +67,8 @@ def dumps(value: Any) -> str:
 
 def load(kind: type[T], shape: Mapping[str, Any]) -> T:
     """A record of ours. Raises ValueError or TypeError for what is none."""
+    if isinstance(shape, kind):
+        return shape
     plan: _Plan = _plan(cast("Any", kind), _TRUST)
     given = {name: value for name, value in shape.items() if name in plan.known}
     for name, read in plan.readers.items():
