@@ -28,7 +28,7 @@ from supervisor.kernel.events import CancelAsked, Event, PauseAsked, ResumeAsked
 from supervisor.kernel.night import why_batch_waits
 from supervisor.kernel.spec import RunSpec, Submission
 from supervisor.kernel.states import FINAL, AttemptState, TaskState
-from supervisor.server import capacity, gateway_report
+from supervisor.server import capacity
 from supervisor.server.attempts.observe import LookedAt
 from supervisor.server.attempts.sending import Key, typable
 from supervisor.server.gateway import GatewayKeeper
@@ -314,9 +314,9 @@ def _why_not(task: Task) -> str:
 
 
 async def handle_ping(loop: Loop, *, settings: bool = False, **_: Any) -> dict[str, Any]:
-    """pid, version, slots, the latest alerts, and why tasks wait that could start: `no_gateway` (text, or empty), and as verdicts `closed`
-    (of the whole crew), `held_back` (by class), `slots_free` and `nights`. `gateway` is what that said last, and null where none is needed.
-    `tick_ms_p99`: of `Loop.ticks`. With `settings` the file is read first, and `outdated` names what needs a restart."""
+    """Who answers, and how the crew is: `no_gateway` and `conditions` say why tasks wait that could start; `gateway` is null where none is
+    needed; `tick_ms_p99` is of `Loop.ticks`. With `settings` the file is read first, and `outdated` names what needs a restart. A command
+    of another version may ask too."""
     keeper = loop.services.find(GatewayKeeper)
     outdated = keeper.read_settings() if settings and keeper is not None else []
     return {
@@ -328,8 +328,8 @@ async def handle_ping(loop: Loop, *, settings: bool = False, **_: Any) -> dict[s
         "tick_ms_p99": round(1000 * sorted(loop.ticks)[len(loop.ticks) * 99 // 100], 3) if loop.ticks else 0.0,
         "outdated": outdated,
         "no_gateway": loop.no_gateway(),
-        "gateway": gateway_report.to_ping(keeper.word() if keeper is not None else None),
-        **gateway_report.conditions_to_ping(conditions(loop)),
+        "gateway": keeper.word() if keeper is not None else None,
+        "conditions": conditions(loop),
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -28,6 +29,7 @@ from supervisor.features.notify.rules import (
     Receiver,
     Terms,
 )
+from supervisor.kernel import codec
 from supervisor.kernel.night import Window
 
 NOW = 1_700_000_000.0
@@ -79,7 +81,7 @@ def test_who_needs_a_person_is_told_at_once_and_the_next_ones_together_a_little_
 def test_the_same_thing_is_told_once_in_a_quarter_of_an_hour() -> None:
     known, _ = told(Known(), [failed("r/a")], NOW)
     known, (_,) = told(known, [failed("r/a")], NOW + GROUP_S)
-    kept = notify_rules.known(known.to_json())
+    kept = codec.check(Known, json.loads(codec.dumps(known)))
     assert kept == known, "and so does the next supervisor"
     kept, again = told(kept, [failed("r/a", NOW + AGAIN_S - 1)], NOW + AGAIN_S - 1)
     assert again == [] and kept.groups == ()
@@ -124,7 +126,7 @@ def test_a_receiver_that_is_down_is_tried_again_and_then_given_up() -> None:
 def test_a_message_whose_sender_was_killed_goes_again_but_not_before_a_quarter_of_an_hour() -> None:
     known, _ = told(Known(), [failed("r/a")], NOW)
     known = notify_rules.sending(notify_rules.pack(known, NOW + GROUP_S, NOON, TERMS), 1, NOW + GROUP_S)
-    after = notify_rules.known(known.to_json())
+    after = codec.check(Known, json.loads(codec.dumps(known)))
     assert notify_rules.due(after, NOW + GROUP_S + AGAIN_S - 1) is None
     assert notify_rules.due(after, NOW + GROUP_S + AGAIN_S) is not None
 

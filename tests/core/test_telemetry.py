@@ -6,20 +6,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightcrew.plugins.otel import rules
+from nightcrew.plugins.otel import cursor, rules
 from nightcrew.plugins.otel.rules import Cursor, Terms
+from supervisor.kernel import codec
 from supervisor.kernel.names import trace_id
 
+COUNTS = st.integers(0, 2**63 - 1)
 
-@given(st.builds(Cursor, st.integers(0), st.integers(0), st.lists(st.integers(0)).map(tuple), st.integers(0), st.integers(0)))
+
+@given(st.builds(Cursor, COUNTS, COUNTS, st.lists(COUNTS).map(tuple), COUNTS, COUNTS))
 def test_a_cursor_is_read_back(one: Cursor) -> None:
-    assert rules.cursor(one.to_json()) == one
+    assert cursor.read(codec.dumps(one)) == one
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"journal": "x"}', "null"])
 def test_what_is_no_cursor(text: str) -> None:
     with pytest.raises((ValueError, KeyError, TypeError)):
-        rules.cursor(text)
+        cursor.read(text)
 
 
 @given(st.floats(0, 1), st.floats(0, 1), st.integers(0))

@@ -372,7 +372,7 @@ def test_batch_tasks_wait_while_requests_queue_and_start_when_they_do_not(models
     daemon = models.start()
     many = " & ".join([f"{models.ask} 300"] * 4)
     models.house.ok("add", "--id", "heavy", f"{many} & wait")
-    wait_until(lambda: "batch" in models.ping()["held_back"], "the delay to reach the crew")
+    wait_until(lambda: "batch" in models.ping()["conditions"]["held"], "the delay to reach the crew")
     heard = gateway_report.hear(models.house.home).conditions
     assert heard is not None and of_start(TaskClass.INTERACTIVE, heard) == ADMIT
     assert re.fullmatch(r"waits for the model limit \(a request waits \d+[sm]\)", of_start(TaskClass.BATCH, heard).words)
@@ -385,7 +385,7 @@ def test_batch_tasks_wait_while_requests_queue_and_start_when_they_do_not(models
     models.house.ok("down")
     daemon.wait(30)
     models.start()
-    wait_until(lambda: "batch" in models.ping()["held_back"], "the next supervisor to hear of it")
+    wait_until(lambda: "batch" in models.ping()["conditions"]["held"], "the next supervisor to hear of it")
     assert models.house.task("batch").epoch == 0, "it started nothing before it had heard"
     models.house.ok("kill", "heavy")
     models.house.ok("wait", "batch", "--timeout", "60s")

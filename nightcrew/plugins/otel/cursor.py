@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
-from nightcrew.plugins.otel import rules
 from nightcrew.plugins.otel.rules import Cursor
 from supervisor.host import files
+from supervisor.kernel import codec
+
+
+def read(text: str) -> Cursor:
+    """What `keep` wrote. Raises ValueError, TypeError for anything else."""
+    shape = json.loads(text)
+    if "journal" not in shape:
+        raise ValueError("no cursor")
+    return codec.check(Cursor, shape, whole=False)
 
 
 def kept(path: Path) -> Cursor | None:
     """What is there; None for nothing, and for what nobody of us wrote."""
     try:
-        return rules.cursor(path.read_text())
-    except (OSError, ValueError, KeyError, TypeError):
+        return read(path.read_text())
+    except (OSError, ValueError, TypeError):
         return None
 
 
 def keep(path: Path, cursor: Cursor) -> None:
     """Durably: nothing up to it is sent again. Raises DiskFull, ToolFailed."""
-    files.atomic_write(path, cursor.to_json().encode())
+    files.atomic_write(path, codec.dumps({"schema": 1, **codec.shape(cursor)}).encode())

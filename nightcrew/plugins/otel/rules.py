@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 BACKOFF_S, BACKOFF_MAX_S = 2.0, 300.0
 
@@ -48,17 +46,6 @@ class Cursor:
     """The newest row of those that we answered ourselves."""
     refused: int = 0
     """Spans that the receiver would not have, in all."""
-
-    def to_json(self) -> str:
-        """The form on disk."""
-        return json.dumps({"schema": 1, **asdict(self)})
-
-
-def cursor(text: str) -> Cursor:
-    """Read what `to_json` wrote. Raises ValueError, KeyError or TypeError for anything else."""
-    shape: dict[str, Any] = json.loads(text)
-    numbers = {name: int(shape[name]) for name in ("journal", "request", "away", "refused")}
-    return Cursor(**numbers, open=tuple(map(int, shape["open"])))
 
 
 def pause_s(failures: int) -> float:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
+from supervisor.kernel import codec
 from supervisor.kernel.errors import one_line
 from supervisor.kernel.format import duration, money
 from supervisor.kernel.states import TaskState
@@ -156,21 +157,14 @@ def _name(facts: Facts) -> str:
 
 def shape(places: Sequence[Place], notes: Sequence[str] = ()) -> str:
     """As the ledger keeps it and `--json` gives it. `notes`: what else is to be said of the comparison."""
-    rows = [{**asdict(place.facts), "place": number, "why": place.why} for number, place in enumerate(places, start=1)]
-    return json.dumps({"schema": SCHEMA, "criteria": [one.name for one in CRITERIA], "places": rows, "notes": list(notes)})
+    rows = [{**codec.shape(place.facts), "place": number, "why": place.why} for number, place in enumerate(places, start=1)]
+    return codec.dumps({"schema": SCHEMA, "criteria": [one.name for one in CRITERIA], "places": rows, "notes": list(notes)})
 
 
 def of_shape(text: str) -> tuple[tuple[Place, ...], tuple[str, ...]]:
     """What `shape` wrote, also by an older version: the places, and the notes."""
     found = json.loads(text)
-    return tuple(Place(_facts(row), row["why"]) for row in found["places"]), tuple(found.get("notes", ()))
-
-
-def _facts(row: Mapping[str, Any]) -> Facts:
-    known = {name: value for name, value in row.items() if name in Facts.__dataclass_fields__}
-    weakened = known.get("weakened")
-    known |= {"state": TaskState(row["state"]), "weakened": None if weakened is None else tuple(weakened)}
-    return Facts(**known)
+    return tuple(Place(codec.load(Facts, row), row["why"]) for row in found["places"]), tuple(found.get("notes", ()))
 
 
 def of_result(task: str, state: TaskState, epoch: int, result: Mapping[str, Any] | None, judged: int | None = None) -> Facts:

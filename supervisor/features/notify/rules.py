@@ -11,9 +11,8 @@ it outlives the supervisor. A moment that lies ahead (the clock was set back) co
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -168,22 +167,6 @@ class Known:
     """Kind -> when its last message was made."""
     last: int = 0
     """Number of the newest message."""
-
-    def to_json(self) -> str:
-        """As it is kept."""
-        return json.dumps(asdict(self), separators=(",", ":"))
-
-
-def known(text: str) -> Known:
-    """What `Known.to_json` wrote. Raises ValueError, KeyError, TypeError, AttributeError for anything else."""
-    shape = json.loads(text)
-    groups = tuple(
-        Group(Kind(one["kind"]), float(one["since"]), int(one["count"]), tuple(map(str, one["lines"])), float(one.get("at", 0.0)))
-        for one in shape["groups"]
-    )
-    outbox = tuple(Message(**{**one, "left": tuple(map(str, one["left"]))}) for one in shape["outbox"])
-    moments = ({str(key): float(at) for key, at in shape[name].items()} for name in ("heard", "told"))
-    return Known(int(shape["cursor"]), next(moments), groups, outbox, next(moments), int(shape["last"]))
 
 
 # What is heard -----------------------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import html
+import json
 import os
 import shutil
 import time
@@ -23,6 +24,7 @@ from supervisor.features.notify.rules import DESKTOP, Kind, Known, Message, Noti
 from supervisor.gateway.keys import Redactor
 from supervisor.host import files, processes
 from supervisor.host.clock import Clock
+from supervisor.kernel import codec
 from supervisor.kernel.errors import NightcrewError, NotRunning, ToolMissing, one_line
 from supervisor.kernel.format import duration
 from supervisor.server import requests
@@ -170,8 +172,9 @@ def kept(file: Path) -> Known | None:
     """What the last supervisor knew; None when there is no such file, or one that nobody of us wrote."""
     try:
         data = file.read_bytes()
-        return notify_rules.known(data.decode()) if len(data) <= KEPT_MAX else None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        shape = json.loads(data) if len(data) <= KEPT_MAX else {}
+        return codec.check(Known, shape, whole=False) if "cursor" in shape else None
+    except (OSError, ValueError, TypeError, RecursionError):
         return None
 
 
@@ -228,7 +231,7 @@ class Notifying:
         self._known = known
 
     def _keep(self, known: Known) -> None:
-        files.atomic_write(self._file, known.to_json().encode(), durable=False)
+        files.atomic_write(self._file, codec.dumps(known).encode(), durable=False)
         self._known = known
 
     def _of_row(self, row: dict[str, Any]) -> Notice | None:

@@ -18,6 +18,7 @@ from supervisor.features.map.worker.economy import MISSES_MAX, Batches, Plan, Ro
 from supervisor.features.map.worker.prompt import Prompt, settings
 from supervisor.features.map.worker.worker import Item, Result
 from supervisor.host.paths import Home
+from supervisor.kernel import codec
 from supervisor.kernel.errors import NeedsHuman
 from tests.gateway.kit import KEY, Gate, gateway, settled, upstream
 from tests.gateway.simulator import Fault, Running, SimSettings, running
@@ -40,10 +41,10 @@ class Kept:
     dies_at: int = 0
 
     def load(self) -> Plan:
-        return Plan.of(json.loads(self.text))
+        return codec.load(Plan, json.loads(self.text) or {})
 
     def save(self, plan: Plan) -> None:
-        self.text = json.dumps(plan.to_shape())
+        self.text = codec.dumps(plan)
         self.saved += 1
         if self.saved == self.dies_at:
             raise Killed

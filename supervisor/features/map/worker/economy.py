@@ -29,6 +29,7 @@ from supervisor.features.map.worker.prompt import Answered, Prompt, Prompter, Un
 from supervisor.features.map.worker.prompt import make as make_prompt
 from supervisor.features.map.worker.worker import Item, Result, ShardToRun, failed
 from supervisor.gateway.admission.types import Usage
+from supervisor.kernel import codec
 
 PART_BYTES = 4 * 2**20
 """Of one batch: the gateway reads it while others wait. A single larger request is a batch of its own."""
@@ -65,9 +66,6 @@ class Part:
     items: list[str]
     id: str = ""
 
-    def to_shape(self) -> dict[str, Any]:
-        return {"key": self.key, "items": self.items, "id": self.id}
-
 
 @dataclass(slots=True)
 class Plan:
@@ -78,21 +76,6 @@ class Plan:
     failures: dict[str, int] = field(default_factory=dict)
     """How often an item failed for good, by its first custom id: who runs the map again wants other answers."""
 
-    @classmethod
-    def of(cls, shape: Any) -> Plan:
-        """What `to_shape` gave; an empty one for anything else."""
-        if not isinstance(shape, dict):
-            return cls()
-        return cls([[_part(one) for one in parts] for parts in shape["rounds"]], int(shape["numbers"]), dict(shape["failures"]))
-
-    def to_shape(self) -> dict[str, Any]:
-        rounds = [[part.to_shape() for part in parts] for parts in self.rounds]
-        return {"rounds": rounds, "numbers": self.numbers, "failures": self.failures}
-
-
-def _part(shape: Mapping[str, Any]) -> Part:
-    return Part(str(shape["key"]), [str(name) for name in shape["items"]], str(shape["id"]))
-
 
 class Store:
     """Where a group's plan is kept."""
@@ -101,10 +84,10 @@ class Store:
         self._as = f"group {group}"
 
     def load(self) -> Plan:
-        return Plan.of(worker.until_answered({"op": "kept", "as": self._as}).get("kept"))
+        return codec.load(Plan, worker.until_answered({"op": "kept", "as": self._as}).get("kept") or {})
 
     def save(self, plan: Plan) -> None:
-        worker.until_answered({"op": "keep", "as": self._as, "data": plan.to_shape()})
+        worker.until_answered({"op": "keep", "as": self._as, "data": json.loads(codec.dumps(plan))})
 
 
 class Batches:
