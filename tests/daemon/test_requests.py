@@ -9,19 +9,20 @@ import pytest
 
 from memory.service import requests as memory_requests
 from supervisor.contract import Verb
-from supervisor.features.landing import service as landing_service
-from supervisor.features.map import service as map_service
+from supervisor.features.registry import BUILT_IN
 from supervisor.kernel import codec
 from supervisor.kernel.errors import UsageError
 from supervisor.server import agent_requests, request_table
+from supervisor.server.hooks import Hooks
 from supervisor.server.request_table import HANDLERS
 
+HOOKS = Hooks(BUILT_IN)
 VERBS: dict[str, Verb] = {
     **HANDLERS,
     **{f"memory {verb}": handler for verb, handler in memory_requests.VERBS.items()},
     **{f"agents {verb}": handler for verb, handler in agent_requests.VERBS.items()},
-    "land": landing_service.OPS,
-    "map": map_service.OPS,
+    **HOOKS.requests,
+    **{f"agents {verb}": handler for verb, handler in HOOKS.agent_requests.items()},
 }
 
 
