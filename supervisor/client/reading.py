@@ -24,6 +24,7 @@ from supervisor.views import figures, status
 if TYPE_CHECKING:
     from agents.status import Status
     from supervisor.features.conflicts.rules import Matrix
+    from supervisor.store.journal import Branch
 
 
 # Looking
@@ -69,6 +70,21 @@ def conflict_matrix(where: Home, db: sqlite3.Connection, project: str, limit_s: 
     found = journal.of_project(db, project, 2 * SIDES_MAX)
     repository = discover(Git(files.private_dir(where.root) / "git"), Path(root))
     return conflicts_service.look(repository, found, conflicts_view.known(where, project).known, time.monotonic() + limit_s, only)
+
+
+def matrix_of(where: Home, root: str, branches: list[Branch]) -> tuple[Matrix, frozenset[str]]:
+    """Return how these branches of the repository at `root` stand to each other and to its checkout, and the tasks whose branch is gone.
+    Raises as `discover` and `Git.run`."""
+    from supervisor.features.conflicts import compare
+    from supervisor.features.conflicts import service as conflicts_service
+    from supervisor.host import files
+    from worktrees.git import Git
+    from worktrees.repository import discover
+
+    repository = discover(Git(files.private_dir(where.root) / "git"), Path(root))
+    stands = compare.standing(repository, [branch.name for branch in branches])
+    matrix = conflicts_service.look(repository, (branches, 0), conflicts_view.known(where, repository.project).known, now=stands)
+    return matrix, frozenset(branch.task for branch in branches if branch.name not in stands.tips)
 
 
 def last_matrix(where: Home, db: sqlite3.Connection, project: str, limit_s: float, only: str = "") -> Matrix:

@@ -20,7 +20,6 @@ import click
 from supervisor.cli.main import LazyGroup
 from supervisor.client import common, follow
 from supervisor.client.names import run_id
-from supervisor.features.conflicts import compare
 from supervisor.features.night import report as night_report
 from supervisor.features.night import report_pages
 from supervisor.features.night.report_rows import DIFF_BYTES, DIFFS_BYTES, Diff, Found, Night, Task
@@ -33,8 +32,6 @@ from supervisor.kernel.errors import NightcrewError, NotFound, Refused, UsageErr
 from supervisor.kernel.format import many
 from supervisor.kernel.retry import GATE
 from supervisor.store import queries
-from worktrees.git import Git
-from worktrees.repository import discover
 
 if TYPE_CHECKING:
     import sqlite3
@@ -538,7 +535,6 @@ def look(where: Home, night: Night) -> Found:
     """What git says of the run's branches; when it cannot say it, that is told."""
     beside = Found(diffs=_diffs(where, night), printed=_printed(where, night))
     try:
-        files.private_dir(where.root)
         return _branches(where, night, beside)
     except (NightcrewError, OSError) as error:
         why = error.line() if isinstance(error, NightcrewError) else one_line(str(error))
@@ -546,16 +542,12 @@ def look(where: Home, night: Night) -> Found:
 
 
 def _branches(where: Home, night: Night, beside: Found) -> Found:
-    from supervisor.features.conflicts import service as conflicts_service
-    from supervisor.features.conflicts import view as conflicts_view
+    from supervisor.client import reading
     from supervisor.store.journal import Branch
 
-    repository = discover(Git(where.root / "git"), Path(night.root))
     works = {task.id: task.work for task in night.tasks if task.ready and task.work is not None}
     branches = [Branch(task, 0, work.branch, living=False, base=work.base) for task, work in works.items()]
-    stands = compare.standing(repository, [branch.name for branch in branches])
-    known = conflicts_view.known(where, repository.project).known
-    matrix = conflicts_service.look(repository, (branches, 0), known, now=stands)
+    matrix, gone = reading.matrix_of(where, night.root, branches)
     with_base: dict[str, tuple[str, ...]] = {}
     others: dict[str, dict[str, tuple[str, ...]]] = {}
     found = matrix.conflicts()
@@ -569,8 +561,8 @@ def _branches(where: Home, night: Night, beside: Found) -> Found:
             others.setdefault(one.two, {})[one.one] = one.verdict.files
     return replace(
         beside,
-        on=repository.branch or repository.head[:12],
-        gone=frozenset(branch.task for branch in branches if branch.name not in stands.tips),
+        on=matrix.on,
+        gone=gone,
         taken=frozenset(matrix.merged),
         with_base=with_base,
         with_others=others,
