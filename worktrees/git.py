@@ -407,6 +407,7 @@ CHECKOUT_S = 1800.0
 """Deadline of a verb that writes every file of a commit where nobody but us has written yet. Any verb that does nothing ends sooner, see
 `stall_detection`."""
 _SAID_MAX = 2**16
+_FALSE = frozenset({"false", "no", "off", "0", ""})
 _AT_ONCE = frozenset({"config", "rev-parse", "symbolic-ref"})
 """Verbs that read a few small files: `setpriv` would take as long as they do."""
 
@@ -476,6 +477,19 @@ class Bounds:
         return ("sh", "-c", script, str(self.memory // 1024), str(self.file // 512))
 
 
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    """The configuration of a repository, by names with section and key in lower case, and the settings that make it harmless."""
+
+    values: Mapping[str, str]
+    harmless: Mapping[str, str]
+
+    def is_on(self, name: str, *, default: bool = False) -> bool:
+        """Return what a boolean setting says; any value that is not false for git counts as true."""
+        value = self.values.get(name)
+        return default if value is None else value.lower() not in _FALSE
+
+
 class Git:
     """The door. One object per process; every method may be called from several threads at once.
 
@@ -512,8 +526,7 @@ class Git:
         """Told what a person should know; called from any thread."""
         self._runs: dict[int, str] = {}
         self._settings_more = settings
-        self._known: dict[Path, tuple[object, frozenset[str], dict[str, str]]] = {}
-        self._switches: dict[tuple[Path, str], tuple[object, bool]] = {}
+        self._known: dict[Path, tuple[object, _Settings]] = {}
         self._locks = RepositoryLocks(self._state / "locks", self._runs)
         self._capabilities = _capabilities(self._state)
 
@@ -543,7 +556,7 @@ class Git:
         where = {"GIT_DIR": str(place.git_dir)}
         if place.work_tree is not None:
             where["GIT_WORK_TREE"] = str(place.work_tree)
-        settings = {**HARDENED, **self._settings_more, **self.disk_settings(place), **self._settings(place)[1]}
+        settings = {**HARDENED, **self._settings_more, **self.disk_settings(place), **self._settings(place).harmless}
         return {**self._personal, **as_environment(settings), **where}
 
     def disk_settings(self, place: Place) -> dict[str, str]:
@@ -556,32 +569,18 @@ class Git:
     def corrections(self, place: Place) -> dict[str, str]:
         """Settings for the git of an agent that reads the repository's own configuration, empty where that agrees: `disk_settings`, and
         logs of its branches, by which commits that it amends away are found. Keys in lower case. Raises ToolFailed, ToolHung."""
-        configured = self.configured(place)
-        described = {"core.ignorecase", "core.symlinks"} & configured
+        settings = self._settings(place)
+        described = {"core.ignorecase", "core.symlinks"} & settings.values.keys()
         found = {key.lower(): value for key, value in self.disk_settings(place).items()} if described else {}
-        return found if self._keeps_logs(place, configured) else {**found, "core.logallrefupdates": "true"}
-
-    def _keeps_logs(self, place: Place, configured: frozenset[str]) -> bool:
-        return "core.logallrefupdates" not in configured or not self._is_off(place, "core.logallrefupdates", configured)
+        return found if settings.is_on("core.logallrefupdates", default=True) else {**found, "core.logallrefupdates": "true"}
 
     def is_sparse(self, place: Place) -> bool:
         """Return whether the repository's configuration has git check out a part of the tree only. Cached as `configured`."""
-        configured = self.configured(place)
-        return "core.sparsecheckout" in configured and not self._is_off(place, "core.sparsecheckout", configured)
-
-    def _is_off(self, place: Place, key: str, configured: frozenset[str]) -> bool:
-        """Return whether a setting (lower case, one of `configured`) is false. Cached by the stat of the configuration files."""
-        signature = (_signature(place.common_dir / "config"), _signature(place.git_dir / "config.worktree"))
-        known = self._switches.get((place.common_dir, key))
-        if known is None or known[0] != signature or has_includes(configured):
-            argv, env = ("config", "--type=bool", key), {**as_environment(HARDENED), "GIT_DIR": str(place.git_dir)}
-            answer = self._start(place.common_dir, argv, env, b"", QUICK_S)
-            known = self._switches[place.common_dir, key] = (signature, answer.text.strip() == "false")
-        return known[1]
+        return self._settings(place).is_on("core.sparsecheckout")
 
     def configured(self, place: Place) -> frozenset[str]:
-        """Names of the keys that are set for a repository, section and key in lower case; values are not looked at. Cached as `run`'s."""
-        return self._settings(place)[0]
+        """Names of the keys that are set for a repository, section and key in lower case. Cached as `run`'s."""
+        return frozenset(self._settings(place).values)
 
     def personal_files(self) -> dict[str, Path]:
         """Files of the person's that say what git ignores, and how it treats files, in every repository: setting (lower case) -> real path,
@@ -661,26 +660,23 @@ class Git:
             raise ToolFailed("git did not start", on=" ".join(command))
         return handle.proc, handle
 
-    def _settings(self, place: Place) -> tuple[frozenset[str], dict[str, str]]:
-        """Names that are set, and what makes them harmless.
-
-        Cached by the stat of the configuration files; a configuration with includes is read every time.
-        """
+    def _settings(self, place: Place) -> _Settings:
+        """Return what is set. Cached by the stat of the configuration files; a configuration with includes is read every time."""
         signature = (_signature(place.common_dir / "config"), _signature(place.git_dir / "config.worktree"))
         known = self._known.get(place.common_dir)
         if known is not None and known[0] == signature:
-            return known[1], known[2]
+            return known[1]
         env = {**self._personal, **as_environment(HARDENED), "GIT_DIR": str(place.git_dir)}
-        argv = ("config", "--list", "--show-scope", "--name-only", "-z")
-        answer = self._start(place.common_dir, argv, env, b"", QUICK_S)
+        answer = self._start(place.common_dir, ("config", "--list", "--show-scope", "-z"), env, b"", QUICK_S)
         if answer.code != 0:
             raise failure("config", str(place.git_dir), answer.code, answer.err)
         fields = answer.text.split("\0")
-        names = frozenset(name for scope, name in zip(fields[::2], fields[1::2], strict=False) if scope != "command")
-        pairs = overrides(sorted(names))
-        if not has_includes(names):
-            self._known[place.common_dir] = (signature, names, pairs)
-        return names, pairs
+        entries = (entry.partition("\n") for scope, entry in zip(fields[::2], fields[1::2], strict=False) if scope != "command")
+        values = {name: value if has_value else "true" for name, has_value, value in entries}
+        found = _Settings(values, overrides(sorted(values)))
+        if not has_includes(values):
+            self._known[place.common_dir] = (signature, found)
+        return found
 
     def _read_version(self) -> tuple[int, ...]:
         needs = ".".join(map(str, MINIMUM))
