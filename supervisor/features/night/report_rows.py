@@ -149,15 +149,8 @@ class Spent:
 def all_spent(parts: Iterable[Spent]) -> Spent:
     """All of them together."""
     known = list(parts)
-    kinds = ("input", "output", "cache_read", "cache_write")
-    return Spent(
-        sum(part.requests for part in known),
-        Usage(*(sum(getattr(part.tokens, kind) for part in known) for kind in kinds)),
-        sum(part.known_usd for part in known),
-        sum(part.unpriced for part in known),
-        sum(part.estimated for part in known),
-        sum(part.refused for part in known),
-    )
+    counts = {name: sum(getattr(part, name) for part in known) for name in Spent.__slots__ if name != "tokens"}
+    return Spent(**counts, tokens=sum((part.tokens for part in known), Usage()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,7 +120,7 @@ class Prompter:
 
     def judged(self, now: Answered, reply: Reply | Failure) -> Answered:
         """What `reply`, the answer to the messages `now.again`, makes of the item. Raises as `ask`."""
-        usage = _sum(now.usage, reply.usage)
+        usage = now.usage + reply.usage
         if isinstance(reply, Failure):
             if reply.status is None or reply.status in _OF_NO_ITEM or reply.status >= 500:
                 raise NeedsHuman("no model answers", why=reply.message, kept="what was answered", hint="nightcrew gateway status")
@@ -171,11 +171,6 @@ def api(environ: Mapping[str, str], clock: Clock | None = None) -> Api:
 
 def _quiet(*_: object) -> None:
     """Nobody follows a call."""
-
-
-def _sum(one: Usage, other: Usage) -> Usage:
-    kinds = ("input", "output", "cache_read", "cache_write")
-    return Usage(*(getattr(one, kind) + getattr(other, kind) for kind in kinds))
 
 
 # Prompt
