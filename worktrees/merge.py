@@ -112,18 +112,13 @@ def bypassed_hooks(repo: Repository, *names: str) -> str:
 
 def hooks(repo: Repository, *names: str) -> list[str]:
     """Those of these hooks that the person's own git would run."""
-    place = _hooks_dir(repo)
+    place = repo.root / (_own_setting(repo, "core.hooksPath", "path") or repo.common_dir / "hooks")
     return [name for name in names if os.access(place / name, os.X_OK)]
 
 
 def unsigned(repo: Repository) -> str:
     """Why commits that we make would not be as the person's own, or ""."""
     return "your commits are signed, and nightcrew does not sign" if _own_setting(repo, "commit.gpgSign", "bool") == "true" else ""
-
-
-def _hooks_dir(repo: Repository) -> Path:
-    """Where the person's own git looks for hooks."""
-    return repo.root / (_own_setting(repo, "core.hooksPath", "path") or repo.common_dir / "hooks")
 
 
 def _own_setting(repo: Repository, key: str, kind: str) -> str:
@@ -257,7 +252,7 @@ class Branches:
         self._parents = self._walked()
         self._targets = _targets(repo) if self._parents is None or self._parents else {}
         self._trees = repo.trees([*(self._tips & self._parents.keys()), *self._targets]) if self._parents else {}
-        self._rules = _generated(repo) if self._targets else ()
+        self._rules = generated_rules(repo) if self._targets else ()
         self._is_ancestor = functools.cache(lambda old, new: repo.has(new, old))
 
     def _walked(self) -> Mapping[str, tuple[str, ...]] | None:
@@ -325,8 +320,8 @@ class Branches:
         return target in lost.commits or target in lost.edge or any(self._is_ancestor(target, commit) for commit in lost.edge)
 
 
-def _generated(repo: Repository) -> tuple[GeneratedRule, ...]:
-    """Files that a command makes, as the project says; a file of its that cannot be read says nothing."""
+def generated_rules(repo: Repository) -> tuple[GeneratedRule, ...]:
+    """Return the rules of the project for files that a command makes; none where its file cannot be read."""
     with contextlib.suppress(ConfigError):
         return project.load(main_root(repo)).generated
     return ()

@@ -203,7 +203,7 @@ def _decided(env: Environment, seen: Look, known: Branches | None) -> tuple[list
     """Of HEAD, and of the work branch where HEAD is not on it: removal takes that along. The one that has most to lose decides."""
     tip = None if has_successor(env) else seen.tip
     stand = {commit for commit in (seen.head, tip) if commit}
-    if env.private is not None and not all((known is not None and commit in known) or _has(env, commit) for commit in stand):
+    if env.private is not None and not all((known is not None and commit in known) or env.repo.commit(commit) for commit in stand):
         return [Reason(Why.UNMERGED, "they were not taken out of its own repository yet")], Decision(0, "")
     known = known or Branches(env.repo, stand)
     return [], max((known.decide(commit) for commit in stand), key=lambda each: each.unmerged, default=Decision(0, ""))
@@ -225,10 +225,6 @@ def _refuse_moved(env: Environment, verdict: Keep | Removable, tip: str, unwante
     reasons = [reason for commit in stand for reason in _unmerged(env, known.decide(commit))]
     if reasons:
         raise _refused(env, Keep(tuple(reasons)))
-
-
-def _has(env: Environment, commit: str) -> bool:
-    return env.repo.run("cat-file", "-e", commit, accept=(0, 1, 128)).code == 0
 
 
 def _refused(env: Environment, verdict: Keep, kept: str = "the worktree as it is") -> Refused:

@@ -309,13 +309,9 @@ def _own_refs(env: Environment) -> Iterator[bytes]:
                 looked += len(names)
                 kinds = {name: seen.st_mode for name in names if (seen := here.look(name)) is not None}
                 todo += [f"{below}/{name}" for name, mode in kinds.items() if stat.S_ISDIR(mode)]
-                yield from _files_tips(here, (name for name, mode in kinds.items() if stat.S_ISREG(mode)))
+                yield from [here.read(name, 128, linked=True) or b"" for name, mode in kinds.items() if stat.S_ISREG(mode)]
         except OSError:
             continue
-
-
-def _files_tips(here: Folder, names: Iterable[str]) -> list[bytes]:
-    return [here.read(name, 128, linked=True) or b"" for name in names]
 
 
 def _named(oids: Sequence[str]) -> str:

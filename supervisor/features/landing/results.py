@@ -17,13 +17,12 @@ from supervisor.features.audit import log as audit_log
 from supervisor.features.best_of import service as best_of_service
 from supervisor.features.landing import rows as landing_rows
 from supervisor.features.landing.rules import EntryState
-from supervisor.features.landing.terms import GeneratedRule
 from supervisor.features.review import rows as review_rows
 from supervisor.features.review.gate_files import flags, what_runs
 from supervisor.host import files
 from supervisor.host.paths import Home, home
 from supervisor.kernel import records
-from supervisor.kernel.errors import ConfigError, HostError, NightcrewError, NotFound, Refused, some_of
+from supervisor.kernel.errors import HostError, NightcrewError, NotFound, Refused, some_of
 from supervisor.kernel.states import TaskState
 from supervisor.server.attempts.environments import Environments
 from supervisor.store import queries, rows, sqlite
@@ -34,7 +33,7 @@ from worktrees.collect_work import Why
 from worktrees.environments import Environment, open_env
 from worktrees.git import Git
 from worktrees.landing import Moved
-from worktrees.repository import Repository, discover, main_root, resolve
+from worktrees.repository import Repository, discover, resolve
 
 # Offers
 # ------
@@ -307,7 +306,7 @@ def take(db: sqlite3.Connection, view: TaskView, where: Path, how: How) -> Taken
         hint = f"nightcrew review {view.id}, or nightcrew take --force {view.id}"
         raise Refused("will not take", on=view.id, why="you rejected it", kept=f"the checkout, {decision.ref}", hint=hint)
     message = f"Merge {view.id}: {view.title.splitlines()[0] if view.title.strip() else view.name}"
-    done = landing.take(repository, offer.ref, message, only=how.only or offer.tip, generated=_generated(repository))
+    done = landing.take(repository, offer.ref, message, only=how.only or offer.tip, generated=merge.generated_rules(repository))
     if isinstance(done, merge.ByHand):
         said = f"nothing was merged: {done.why}; run the line above"
         return Taken(view.id, merged=False, commit=None, commands=done.commands, sentence=said, notes=offer.notes)
@@ -334,15 +333,6 @@ def _refuse_elsewhere(repository: Repository, view: TaskView) -> None:
     if _beside(view, repository, repository.head):
         why, rescue = f"its agent committed somewhere else than on {view.branch}", records.rescue_ref(view.id, view.epoch)
         raise Refused("cannot take", on=view.id, why=why, kept=rescue, hint=f"nightcrew restore {view.id}")
-
-
-def _generated(repository: Repository) -> tuple[GeneratedRule, ...]:
-    """What the project's file says of generated files: here it only makes a refusal clearer, so one that cannot be read says nothing."""
-    from supervisor.config import project  # with pydantic: looking at a result needs neither
-
-    with contextlib.suppress(ConfigError):
-        return project.load(main_root(repository)).generated
-    return ()
 
 
 def restore(db: sqlite3.Connection, view: TaskView, epoch: int, branch: str, *, tips: bool) -> tuple[Repository, restoring.Restored]:

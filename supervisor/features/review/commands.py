@@ -349,7 +349,7 @@ def decide(where: Home, review: Review, verdict: str, why: str, at: str | None) 
 def _keep_on(review: Review, ref: str) -> None:
     repository = review.repository
     with repository.git.lock(repository.common_dir):
-        old = refs.over_all(repository, "for-each-ref", "--format=%(objectname)", ref).text
+        old = repository.commit(ref)
         if old != review.tip:
             refs.move(repository, ref, review.tip, old, "nightcrew: rejected")
 
