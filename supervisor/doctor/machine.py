@@ -33,9 +33,36 @@ from worktrees.git import MINIMUM, parse_version
 # The machine: its limits, and what it does when you log out or memory runs out.
 
 
+INSTANCES_BASE, INSTANCES_EACH = 64, 4
+"""inotify instances: what a desktop session takes, and one agent with a dev server, a test watcher, a build and a language server."""
+WATCHES_EACH = 16_384
+"""inotify watches, one a directory: a mid-sized tree of dependencies, watched by two programs."""
 MEMORY_EACH = 512 * 2**20
-"""Resident bytes of one agent's command line with a small tool below it."""
+"""Resident memory of one agent's command line with a small tool below it."""
 GIB = 2**30
+
+
+def inotify(context: CheckContext) -> Finding:
+    """How many files the user's programs may watch."""
+    base = context.proc / "sys" / "fs" / "inotify"
+    instances, watches = context.number(base / "max_user_instances"), context.number(base / "max_user_watches")
+    if instances is None or watches is None:
+        return unknown("the kernel does not say", "agents' tools watch files")
+    seen = f"{instances:,} instances, {watches:,} watches"
+    need = {
+        "fs.inotify.max_user_instances": (instances, INSTANCES_BASE + INSTANCES_EACH * context.slots),
+        "fs.inotify.max_user_watches": (watches, WATCHES_EACH * context.slots),
+    }
+    short = [f"{key}={_round(least)}" for key, (have, least) in need.items() if have < least]
+    if not short:
+        return ok(seen)
+    why = f"watchers in {context.slots} agents share them with your desktop; beyond, they fail with ENOSPC or poll"
+    return warn(seen, why, f"sudo sysctl -w {' '.join(short)}  (to stay: /etc/sysctl.d)")
+
+
+def _round(least: int) -> int:
+    """The next power of two."""
+    return 1 << (least - 1).bit_length()
 
 
 def open_files(context: CheckContext) -> Finding:
@@ -139,8 +166,10 @@ def judged_processor(found: Sequence[Core], shares: bool, context: CheckContext)
 
 
 CHECKS: Mapping[str, Check] = {
+    "inotify": inotify,
     "open files": open_files,
     "processor": processor,
+    "memory": memory,
     "out of memory": out_of_memory,
     "logout": logout,
 }

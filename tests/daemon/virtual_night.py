@@ -84,7 +84,7 @@ class QuickLedger(Ledger):
 
     @contextlib.contextmanager
     def _writing(self, *, durable: bool = True, accepts: bool = False) -> Iterator[None]:  # noqa: ARG002 - as it says
-        with super()._writing(durable=False, accepts=accepts):
+        with super()._writing(durable=False):
             yield
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,17 @@ from supervisor.doctor.check_context import State
 from supervisor.host.cores import Core
 from supervisor.kernel.spec import Settings
 from tests.doctor.conftest import Machine
+
+
+def test_inotify(machine: Machine) -> None:
+    assert checks.inotify(machine.place()).state is State.OK
+    machine.file("proc/sys/fs/inotify/max_user_instances", "90\n")
+    found = checks.inotify(machine.place())
+    assert found.state is State.WARN and "fs.inotify.max_user_instances=128" in found.fix and "max_user_watches=" not in found.fix
+    machine.slots = 100
+    assert "fs.inotify.max_user_instances=512 fs.inotify.max_user_watches=2097152" in checks.inotify(machine.place()).fix
+    shutil.rmtree(machine.root / "proc/sys")
+    assert checks.inotify(machine.place()).state is State.UNKNOWN
 
 
 def test_open_files(machine: Machine) -> None:
@@ -50,6 +62,15 @@ def test_whether_agents_give_way(machine: Machine) -> None:
     machine.systemd("/user.slice")
     assert "-p Delegate=yes" in checks.judged_processor(two, False, machine.place()).fix
     assert checks.processor(machine.place()).state in (State.OK, State.WARN)
+
+
+def test_memory(machine: Machine) -> None:
+    assert checks.memory(machine.place()).seen == "16.0 GiB, 2.0 GiB swap, 8 slots"
+    machine.file("sys/fs/cgroup/memory.max", str(2**31))
+    found = checks.memory(machine.place())
+    assert found.state is State.WARN and "slots = 6 in " in found.fix
+    machine.memory = 2**29, 0
+    assert "slots = 1 in " in checks.memory(machine.place()).fix and "no swap" in checks.memory(machine.place()).seen
 
 
 UNDER_USER_MANAGER = "/user.slice/user-1000.slice/user@1000.service/app.slice/vte.scope"

@@ -235,6 +235,7 @@ def test_the_archive_of_another_ledger_is_left_alone(filled: Path, beside: Path,
         finish(filled, wall)
     kept = everything(beside, ARCHIVE)
     filled.unlink()
+    shutil.rmtree(filled.parent / sqlite.RECOVERY)
     with closing(Ledger(filled, wall)) as ledger:
         for run in ("r-one", "r-two"):
             submit(ledger, "t", run=run)

@@ -17,7 +17,7 @@ import pytest
 from supervisor.features.retention import archive as retention_archive
 from supervisor.features.retention import archiving as retention_archiving
 from supervisor.kernel.errors import LedgerError
-from supervisor.store import queries
+from supervisor.store import queries, sqlite
 from supervisor.store.ledger import Ledger
 from tests.ledger.kit import Wall, check_integrity, rows, submit, whole
 
@@ -79,8 +79,8 @@ def _put(data: bytearray, at: int, part: bytes) -> None:
 def recorded(path: Path, program: str, *given: str) -> list[tuple[str, str, int, bytes]]:
     """Call, file, offset and bytes, in their order: `write`, `sync`, and `said`, where the writer noted that something is done for good."""
     names = [f"{file}{suffix}" for file in (path.name, "archive.db") for suffix in ("", "-wal", "-journal")]
-    log, notes = path.with_name("calls"), path.with_name("notes")
-    watched = [word for name in [*names, notes.name] for word in ("-P", str(path.with_name(name)))]
+    log, notes, journal = path.with_name("calls"), path.with_name("notes"), sqlite.journal_file(path, 1)
+    watched = [word for file in [*map(path.with_name, names), notes, journal] for word in ("-P", str(file))]
     calls = "trace=openat,pwrite64,write,ftruncate,fsync,fdatasync,close"
     argv = ["strace", "-f", "-y", "-xx", "-s", "1000000", "-e", calls, *watched, "-o", str(log), sys.executable, "-c", program]
     subprocess.run([*argv, str(path), *given], check=True, cwd=Path(__file__).parents[2])
@@ -93,8 +93,10 @@ def recorded(path: Path, program: str, *given: str) -> list[tuple[str, str, int,
             found.append(("write", name, int(words.rpartition(", ")[2], 0), text))
         elif call == "ftruncate" and name in names:
             found.append(("write", name, -int(words.rpartition(", ")[2], 0) - 1, b""))
-        elif call in ("fsync", "fdatasync") and name in names:
+        elif call in ("fsync", "fdatasync") and name in (*names, journal.name):
             found.append(("sync", name, 0, b""))
+        elif call == "write" and name == journal.name:
+            found.append(("append", name, 0, text))
         elif call == "write" and name == notes.name:
             found.append(("said", name, 0, text))
     return found
@@ -143,6 +145,23 @@ def test_what_was_acknowledged_survives_a_power_cut(path: Path, tmp_path: Path, 
     points = sorted({draw.randrange(1, len(calls)) for _ in range(POINTS - 1)} | {len(calls)})
     found = [lost(before, calls[:point], tmp_path / f"{point}-{bool(any_of)}", any_of) for point in points for any_of in (None, draw)]
     assert any(found) == bool(synchronous), "with less syncing this very check must see a loss"
+
+
+def test_what_was_acknowledged_is_in_the_journal_by_then(path: Path) -> None:
+    """So that no accepted task is lost with a ledger that the same power cut damages."""
+    must_trace()
+    Ledger(path, Wall()).close()
+    written = synced = b""
+    runs = 0
+    for call, name, _, data in recorded(path, WRITER, "", str(RUNS)):
+        if call == "append":
+            written += data
+        elif call == "sync" and ".journal-" in name:
+            synced = written
+        elif call == "said":
+            assert b"submitted" in synced and data.strip() in synced
+            runs += 1
+    assert runs == RUNS
 
 
 ARCHIVER = """

@@ -505,6 +505,7 @@ def look(evening: Evening) -> list[Checked]:
         "machine": {
             "disk": state.disk,
             "memory": machine.memory,
+            "inotify": machine.inotify,
             "open files": machine.open_files,
             "power": powered,
         },
