@@ -19,8 +19,8 @@ ASK_S = 0.2
 
 
 def line(where: Home) -> str:
-    """`2? lint 3m 5W 3q`: how many need you, who of them waits longest and since when, how many work, how many wait. `no supervisor` while
-    somebody should work and none answers. Empty while there is nothing."""
+    """`2? lint 3m20s 5W 3q`: how many need you, which of them waits longest and since when, how many work, how many wait. `no supervisor`
+    while somebody should work and none answers. Empty while there is nothing."""
     counts = open_counts.read(where.ledger)
     if not counts:
         return ""
@@ -38,8 +38,8 @@ def _asking(where: Home) -> str:
     found = sorted([*said["agents"], *said.get("choices", ())], key=lambda one: one["since"])
     if not found:
         return ""
-    minutes = int(time.time() - found[0]["since"]) // 60
-    return f"{len(found)}? {found[0]['task'].rpartition('/')[2]} {age(60 * minutes)}"
+    since = age(time.time() - found[0]["since"])
+    return f"{len(found)}? {found[0]['task'].rpartition('/')[2]} {since}"
 
 
 def main() -> None:

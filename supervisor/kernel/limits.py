@@ -175,7 +175,9 @@ def passed(limits: Limits, used: Used, signal: int | None = None, code: int | No
     if limits.disk_max and used.disk > limits.disk_max:
         return f"disk_max: its files take {size(used.disk)}, it may have {size(limits.disk_max)}"
     if limits.cpu_max and (used.cpu_s >= limits.cpu_max or number == SIGXCPU):
-        return f"cpu_max: it used {duration(max(used.cpu_s, limits.cpu_max))} of processor time, it may have {duration(limits.cpu_max)}"
+        return (
+            f"cpu_max: it used {duration(round(max(used.cpu_s, limits.cpu_max)))} of processor time, it may have {duration(limits.cpu_max)}"
+        )
     if used.oom_kills:
         return f"out of memory: memory_max is {size(limits.memory_max)}, and the kernel killed {used.oom_kills} of its processes"
     if number == SIGXFSZ:

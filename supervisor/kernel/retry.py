@@ -47,7 +47,7 @@ def _why(gate: GateExit | None) -> str:
     if gate is None:
         return "it did not run"
     if gate.why == "timeout":
-        return f"stopped after {duration(gate.duration_s)}"
+        return f"stopped after {duration(round(gate.duration_s))}"
     if gate.why == "exec":
         return f"could not start: {gate.detail}"
     return f"exit code {gate.code}" if gate.signal is None else f"killed by signal {gate.signal}"
@@ -153,7 +153,7 @@ def judge_traces(record: Exit, *, stop_why: str, server_died: bool) -> tuple[End
     if (stop_why in ("timeout", PARKED) or stop_why.startswith((LIMIT, AGAIN))) and record.why == "exit" and record.code is not None:
         stop_why = ""  # the agent exited before the stop: a supervisor that slept reads the clock before the record
     if stop_why == "timeout" or record.why == "timeout":
-        return End.TIMEOUT, f"stopped after {duration(record.duration_s)}"
+        return End.TIMEOUT, f"stopped after {duration(round(record.duration_s))}"
     if stop_why:
         return stopped(stop_why)
     if record.why == "hangup":

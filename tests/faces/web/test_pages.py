@@ -154,7 +154,7 @@ def test_the_report_opens_under_its_own_policy_and_without_our_origin(visit: Vis
     report = opening.value
     policy = answering.value.headers["content-security-policy"]
     assert policy.startswith("default-src 'none'; script-src 'sha256-") and "sandbox allow-scripts;" in policy
-    report.locator(".uplot canvas").first.wait_for()
+    report.locator(".lanes svg").first.wait_for()
     assert report.evaluate("origin") == "null", "it reaches neither the cookie nor the key"
     assert noise == []
     context.remove_listener("console", note)

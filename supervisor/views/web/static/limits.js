@@ -12,7 +12,7 @@ const tiles = el("div", {}), tables = el("div", {});
 const choice = el("select", {}), chosen = el("p", { class: "choice" }, el("label", {}, "Limit ", choice));
 const used = new Chart("Tokens a minute", short, { height: 260, empty: "Nothing was sent in the last half hour." });
 const admitted = new Chart("Admissions and the queue", (value) => String(Math.round(value)), { least: 4, empty: "Nothing was sent in the last half hour." });
-const waited = new Chart("Waits", seconds, { least: 0.5, empty: "Nothing ended in the last half hour." });
+const waited = new Chart("Waits", duration, { least: 0.5, empty: "Nothing ended in the last half hour." });
 const cached = new Chart("Input read from the provider's cache", (value) => percent(value), { height: 150, least: 1, most: 1, zero: true, empty: "No input in the last half hour." });
 const worth = new Chart("Tokens for a dollar", short, { height: 150, empty: "Nothing with a known price in the last half hour." });
 const kinds = el("fieldset", { class: "choice" }, el("legend", {}, "Seconds of"), ...Object.entries(WAITS).map(([name, text]) => {

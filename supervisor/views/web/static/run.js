@@ -12,7 +12,7 @@ function tiles(shape) {
   const cost = spent.cost_usd === null ? `more than ${money(spent.known_usd)}` : money(spent.cost_usd);
   const facts = [
     ["Cost", cost], ["Tokens", short(spent.tokens)], ["from the cache", short(spent.cache_read)], ["Requests", String(spent.requests)],
-    ["Waited for tokens", span(spent.wait_s) || "0s"], ["Under way", String(spent.under_way)],
+    ["Waited for tokens", duration(spent.wait_s)], ["Under way", String(spent.under_way)],
   ];
   return el("dl", { class: "tiles" }, ...facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
 }
