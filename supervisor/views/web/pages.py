@@ -160,7 +160,7 @@ VENDOR = Path(__file__).parent / "vendor"
 PAGES = (
     Page("/limits", "Limits", "limits.js", "Limits"),
     Page("/runs", "Runs", "runs.js", "Runs"),
-    Page("/run/{run}", "Run", "run.js"),
+    Page("/run/{run}", "Run", "runs.js"),
     Page("/trains", "Trains", "trains.js", "Trains"),
     Page("/maps", "Maps", "maps.js", "Maps"),
     Page("/memory", "Memory", "memory.js", "Memory"),

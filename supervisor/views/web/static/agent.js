@@ -8,7 +8,7 @@ const task = decodeURIComponent(location.pathname.slice("/agent/".length));
 const PAGES = [["screen", "Screen"], ["diff", "Diff"], ["transcript", "Transcript"], ["log", "Log"], ["history", "Timeline"], ["resources", "Resources"]];
 const main = document.getElementById("main");
 
-// The head ---------------------------------------------------------------------------------------------------------------------------
+// The head
 
 const letter = el("span", { class: "letter" }), heading = el("h1", {}, task), title = el("span", { class: "title" });
 const menu = el("menu", { "aria-label": "Acts" }), facts = el("p", { class: "now" });
@@ -64,7 +64,7 @@ follow(["crew"], (topic, state, changed) => {
   show();
 });
 
-// Lines ------------------------------------------------------------------------------------------------------------------------------
+// Lines
 
 class Lines {
   constructor(name, label) {
@@ -97,7 +97,7 @@ class Lines {
   }
 }
 
-// Tabs -------------------------------------------------------------------------------------------------------------------------------
+// Tabs
 
 const tabs = PAGES.map(([name, label], at) => el("button", { type: "button", role: "tab", id: `tab-${name}`, "aria-controls": "panel", title: `key ${at + 1}`, onclick: () => open(name) }, label));
 const list = el("div", { role: "tablist", "aria-label": "Pages of this agent" }, ...tabs);
@@ -159,7 +159,7 @@ document.addEventListener("visibilitychange", watch);
 const asked = location.hash.slice(1);
 open(PAGES.some(([name]) => name === asked) ? asked : "screen");
 
-// Acts -------------------------------------------------------------------------------------------------------------------------------
+// Acts
 
 async function send() {
   if (opened === "screen" && !typing.hidden && typing.isConnected) return typed.focus();

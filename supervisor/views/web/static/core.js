@@ -13,7 +13,7 @@ function takeKey() {
 }
 let key = takeKey();
 
-// Elements ---------------------------------------------------------------------------------------------------------------------------
+// Elements
 
 /** An element. `attrs`: attributes, `on...` listeners, `class`, and `dataset`; children are nodes or texts. */
 export function el(tag, attrs = {}, ...children) {
@@ -65,7 +65,7 @@ export function line(spans, tag = "div") {
   return made;
 }
 
-// Saying -----------------------------------------------------------------------------------------------------------------------------
+// Saying
 
 let silence = 0;
 
@@ -78,7 +78,7 @@ export function say(text, bad = false) {
   silence = setTimeout(() => { said.textContent = ""; }, bad ? 12000 : 6000);
 }
 
-// Asking the server ------------------------------------------------------------------------------------------------------------------
+// Asking the server
 
 const utf8 = new TextEncoder();
 
@@ -107,7 +107,7 @@ async function ask(method, path, body) {
 
 /** JSON of an address of ours. Throws an Error with the server's sentence. */
 export const get = (path) => ask("GET", path);
-export const post = (path, body) => ask("POST", path, body);
+const post = (path, body) => ask("POST", path, body);
 
 /** Do what a person asked, and say what came of it. True when it was done. */
 export async function act(verb, body) {
@@ -124,7 +124,7 @@ export async function act(verb, body) {
   }
 }
 
-// Events -----------------------------------------------------------------------------------------------------------------------------
+// Events
 
 // A browser gives a server six connections, whatever the number of its pages. So one page holds the stream of all of them: the one that has
 // the lock `LEADS`. The others say by a channel what they follow, and hear there what came. When that page goes, the next one has the lock.
@@ -305,7 +305,7 @@ function linked(yes) {
   setText(link, yes ? (readOnly ? "live, read only" : "live") : "not connected; trying again");
 }
 
-// Keys -------------------------------------------------------------------------------------------------------------------------------
+// Keys
 
 /** Have keys do things: `{ "w": () => ... }`. Not while somebody types, and not with Ctrl, Alt or Meta. */
 export function keys(map) {

@@ -1,7 +1,6 @@
 // The crew in its groups. A row stays the same element while its task is shown, so focus, marks and a reader's place stay too.
 
 import { act, arrange, askText, confirm, confirmMerge, dialog, el, follow, get, keys, now, readOnly, say, setText } from "./core.js";
-import { newTask } from "./start.js";
 import { age, brief } from "./format.js";
 
 const main = document.getElementById("main");
@@ -31,7 +30,7 @@ function showFacts(list) {
   arrange(facts, list.map((one) => el("div", { class: one.bad ? "bad" : "" }, el("dt", {}, one.name), el("dd", {}, one.value))));
 }
 
-// Rows -------------------------------------------------------------------------------------------------------------------------------
+// Rows
 
 function made(id) {
   const row = {
@@ -163,7 +162,7 @@ function tick() {
 }
 setInterval(tick, 1000);
 
-// Selecting --------------------------------------------------------------------------------------------------------------------------
+// Selecting
 
 const inOrder = () => [...groups.querySelectorAll(".row")].map((node) => [...rows.values()].find((row) => row.node === node));
 const current = () => { const row = rows.get(selected); return row && row.node.isConnected ? row : null; };
@@ -206,7 +205,7 @@ function targets() {
 const ids = (found) => found.flatMap((row) => row.facts.tasks);
 const named = (found) => (ids(found).length === 1 ? found[0].facts.name : `${ids(found).length} tasks`);
 
-// Acts -------------------------------------------------------------------------------------------------------------------------------
+// Acts
 
 async function send() {
   const found = targets();
@@ -267,3 +266,40 @@ keys({
   w: nextAsking, a: () => answer(current(), true), d: () => answer(current(), false), s: send, n: () => (readOnly ? say("this server only shows", true) : newTask()), f: () => goOn(current()), t: () => take(current()), p: hold, k: kill, r: retry,
   " ": () => { if (current()) { mark(selected, !marked.has(selected)); move(1); } }, "/": () => filter.focus(), Escape: clear, "?": showHelp,
 });
+
+// A new task: in which repository, for which kind of agent, and what it is to do. Sent as JSON, as every act; no form goes anywhere.
+
+/** Ask for a task and start it. */
+async function newTask() {
+  let offered;
+  try {
+    offered = await get("/data/begin");
+  } catch (error) {
+    say(error.message, true);
+    return;
+  }
+  if (!offered.repositories.length) say("no repository is known yet: nightcrew start in a terminal, in a repository, once", true);
+  else if (!offered.kinds.length) say("no agent is installed here: nightcrew kinds ls", true);
+  else {
+    const asked = await dialog((close) => fields(offered, close));
+    if (asked) await act("start", asked);
+  }
+}
+
+function fields({ kinds, repositories }, close) {
+  const choice = (label, values) => el("select", { "aria-label": label }, ...values.map((value) => el("option", { value }, value)));
+  const prompt = el("textarea", { rows: 6, "aria-label": "What to do", required: true });
+  const repo = choice("Repository", repositories), kind = choice("Agent", kinds);
+  const name = el("input", { type: "text", "aria-label": "Name", placeholder: kinds[0], autocomplete: "off" });
+  const base = el("input", { type: "text", "aria-label": "Starts from", placeholder: "HEAD", autocomplete: "off" });
+  const send = () => { if (prompt.value.trim()) close({ prompt: prompt.value, repo: repo.value, kind: kind.value, name: name.value.trim(), base: base.value.trim() }); else prompt.focus(); };
+  kind.addEventListener("change", () => { name.placeholder = kind.value; });
+  prompt.addEventListener("keydown", (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); send(); } });
+  const labelled = (text, field) => el("label", {}, el("span", {}, text), field);
+  const form = el("form", { class: "new" }, el("h2", {}, "New task"), labelled("What to do", prompt), labelled("Repository", repo),
+    el("div", { class: "beside" }, labelled("Agent", kind), labelled("Name", name), labelled("Starts from", base)),
+    el("p", { class: "muted" }, "It works by itself, in a worktree of its own, from the newest commit."),
+    el("menu", {}, el("button", { type: "button", onclick: () => close(null) }, "Leave"), el("button", { class: "strong" }, "Start")));
+  form.addEventListener("submit", (event) => { event.preventDefault(); send(); });
+  return [form];
+}

@@ -16,7 +16,7 @@ export function address(changes, path = location.pathname) {
   return text ? `${path}?${text}` : path;
 }
 
-// The page ---------------------------------------------------------------------------------------------------------------------------
+// The page
 
 /**
  * A page that is made of the JSON of `data`: `draw(shape)` gives its nodes. With `live` it is asked for anew after each commit. What is
@@ -85,7 +85,7 @@ export function pager(changes, words, isFirst) {
   return links.length ? el("nav", { class: "pager", "aria-label": "Pages of rows" }, ...links) : null;
 }
 
-// Tables -----------------------------------------------------------------------------------------------------------------------------
+// Tables
 
 /**
  * `heads`: texts; those that begin with `#` are of numbers, those with `~` of long texts. `rows`: lists of cells, each a text or a node. On a narrow screen each row is
@@ -138,7 +138,7 @@ export function command(text) {
 }
 export const commands = (texts) => (texts && texts.length ? el("div", { class: "commands" }, ...texts.map(command)) : null);
 
-// Words ------------------------------------------------------------------------------------------------------------------------------
+// Words
 
 /** A moment (RFC 3339, or seconds since 1970) by the local clock. */
 export function moment(at) {
