@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from memory.mail import PERSON, Mail, MailState, MailType, Pair, Priority
+from memory.mail import PERSON, Mail, MailState, MailType, Pair, Priority, by_urgency
 from supervisor.store.sqlite import WriteAccess
 
 _SINCE = 6
@@ -185,3 +185,24 @@ def _mail(row: sqlite3.Row) -> Mail:
     shape = dict(row)
     state, kind, priority = MailState(shape["state"]), MailType(shape["type"]), Priority(shape["priority"])
     return Mail(**{**shape, "state": state, "type": kind, "priority": priority})
+
+
+LISTED_MAX = 1000
+
+
+def listed(db: sqlite3.Connection, project: str, reader: str, owner: str, args: Mapping[str, Any], now: float) -> dict[str, Any]:
+    """As `mail_verbs.ls` returns it, of the mailbox of `owner` for `reader`: a person sees whole threads, an agent what it sent or got.
+    `now`: seconds since 1970."""
+    is_person = reader == PERSON
+    if args.get("pairs"):
+        tasks = () if is_person and owner == PERSON else (owner,)
+        return {"pairs": [one.shape() for one in pairs(db, project, tasks)]}
+    if args.get("thread"):
+        found = of_thread(db, str(args["thread"]), LISTED_MAX)
+        found = [one for one in found if is_person or reader in (one.sender, one.recipient)]
+    else:
+        everything, sent = bool(args.get("all")), bool(args.get("sent"))
+        found = of_mailbox(db, project, owner, everything=everything, sent=sent, at_most=LISTED_MAX)
+        found = found if everything or sent else by_urgency(found)
+    replied = answered(db, [one.id for one in found]) if found else set()
+    return {"mails": [one.shape(now, answered=one.id in replied) for one in found]}

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from memory import files, history, note
+from memory import files, note
 from memory.files import Layout
-from memory.history import Wanted
 from memory.listing import Entry, Listing, Replacement, no_such, refused
 from memory.mail import PERSON
-from memory.mail_listing import listed
+from memory.mail_rows import listed
+from memory.note import Wanted
 from memory.versions import Versions
 from memory.writing import QUARANTINE
 from supervisor.client import common, protocol
@@ -53,7 +53,7 @@ def everything(where: Home, project: str) -> Iterator[tuple[str, str, float, dic
             found = files.read(there.root, f"memory/{entry.path}", files.size_max(entry.kind))
             newest = kept.changes(entry.path, 1) if kept is not None else []
             if found is not None:
-                shape = history.told(newest[0]) if newest else None
+                shape = note.told(newest[0]) if newest else None
                 yield entry.path, found.data.decode("utf-8", "replace"), entry.mtime, shape
 
 
@@ -104,7 +104,7 @@ def _log(there: Layout, asked: Args) -> dict[str, Any]:
     path = asked.get("path")
     with _versions(there) as kept:
         wanted = Wanted(path, int(asked.get("limit") or 100), asked.get("before"), patch=bool(asked.get("patch")))
-        return history.page(kept, wanted) if kept is not None else {"changes": [], "before": None}
+        return note.page(kept, wanted) if kept is not None else {"changes": [], "before": None}
 
 
 def _mails(where: Home, asked: Args) -> dict[str, Any]:

@@ -6,21 +6,27 @@ import asyncio
 import contextlib
 import functools
 import math
+import re
 import stat
 import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from agents.kinds import kinds
 from memory import files as layout
 from memory.files import Layout
 from memory.maildir import is_arrival
 from memory.rescan import Debounce, Rescan
-from memory.service import leases
-from memory.service.mail import MailDesk
+from memory.service import lease_requests, leases, mail_requests, notes
+from memory.service import mail as handoff
+from memory.service.arguments import Args
+from memory.service.mail import Letter, MailDesk
+from memory.service.mail_requests import Asker
+from memory.service.notes import Request
 from memory.service.searching import SearchDesk
 from memory.service.waits import AwaitedNotes, WaitDesk
 from memory.store import Store, Terms
@@ -28,9 +34,12 @@ from memory.versions import Action, Change
 from memory.watching import Hints, Watching
 from memory.writing import QUARANTINE
 from supervisor.host import files, scratch, untrusted_fs
-from supervisor.kernel.errors import NightcrewError, Refused
+from supervisor.kernel import codec
+from supervisor.kernel.errors import NightcrewError, Refused, UsageError
 from supervisor.kernel.format import duration
 from supervisor.kernel.path_globs import kind_of
+from supervisor.kernel.spec import Submission
+from supervisor.server import requests
 from supervisor.server.wakeups import was_set
 
 if TYPE_CHECKING:
@@ -640,3 +649,57 @@ def _has_entry(place: Path, name: str) -> bool:
 def look_for_note(loop: Loop, command: LookForNote) -> None:
     """Offer `NoteAppeared` once the note is there."""
     loop.services.get(MemoryDesk).awaited.look_for(command.note)
+
+
+# Requests
+# --------
+# What people ask at their socket of the memory of a project: notes, mail, leases and waits. Each verb takes the desk and its words.
+
+
+_PROJECT = re.compile(r"[0-9a-f]{12}")
+
+
+async def handle_mem(desk: MemoryDesk, **args: Any) -> dict[str, Any]:
+    """`project`, also one in which nothing was run yet, and what `verbs.mem` takes. Raises UsageError for what no project is called."""
+    return await notes.mem(Request(desk, project_of(args), PERSON, None, Args(args)))
+
+
+def project_of(args: dict[str, Any]) -> str:
+    """The project that a request names. Raises UsageError for what none is called."""
+    project = str(args.get("project"))
+    if not _PROJECT.fullmatch(project):
+        raise UsageError("not a request", on="project", why="it is 12 hex digits")
+    return project
+
+
+async def handle_mail(desk: MemoryDesk, **args: Any) -> dict[str, Any]:
+    """`project`, also one in which nothing was run yet, `op` and its words: see `mail_verbs`. A handoff has `branch` and `commit`, and its
+    `start` is a submission of one task."""
+    return await mail_requests.ask(desk.mail, Asker(PERSON, project_of(args), None, functools.partial(_hand_over, desk)), args)
+
+
+async def _hand_over(desk: MemoryDesk, letter: Letter, args: Args) -> Letter:
+    letter = handoff.described(letter, args, str(args.get("branch") or ""), str(args["commit"]))
+    if args.get("start") is None:
+        return letter
+    submission = codec.load(Submission, args["start"])
+    task = submission.spec.tasks[0]
+    in_prompt = kinds()[task.kind].is_agent
+    if in_prompt:
+        task = replace(task, prompt=handoff.prompt(letter, task.prompt or ""))
+    made = await requests.submit(desk.loop, replace(submission, spec=replace(submission.spec, tasks=(task,))))
+    return handoff.to(letter, made["tasks"][0], in_prompt=in_prompt)
+
+
+async def watch(desk: MemoryDesk) -> dict[str, Any]:
+    """How changes on the disk are seen: `overflows`, how often the kernel dropped events since the supervisor started."""
+    return {"overflows": desk.watch.overflows}
+
+
+VERBS: Mapping[str, Callable[..., Coroutine[Any, Any, dict[str, Any]]]] = {
+    "mem": handle_mem,
+    "lease": lease_requests.of_person,
+    "mail": handle_mail,
+    "watch": watch,
+}
+"""They stop when whoever asked is gone."""

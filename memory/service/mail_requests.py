@@ -13,7 +13,7 @@ from typing import Any
 from memory import mail as rules
 from memory import mail_rows
 from memory.mail import OPEN, PERSON, SUPERVISOR, TERMS, UNKNOWN, Mail, MailState, MailType, Priority
-from memory.mail_listing import LISTED_MAX, listed
+from memory.mail_rows import LISTED_MAX, listed
 from memory.note import quoted, stripped
 from memory.service.arguments import Args, find
 from memory.service.mail import Letter, MailDesk, subject_of

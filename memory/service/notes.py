@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING, Any
 from memory import listing, note
 from memory import search as episodes
 from memory.files import Layout, checked
-from memory.history import CHANGES_MAX, Wanted, page
 from memory.listing import DAY_S, Candidate, Entry, Prune, no_such, plan, refused
-from memory.note import cleaned, matcher, moment, quoted
-from memory.reads import ReadBook
+from memory.note import CHANGES_MAX, Wanted, cleaned, matcher, moment, page, quoted
 from memory.service.arguments import Args, find
 from memory.store import Store
-from memory.versions import PERSON, Action, Author, Change, version_of
+from memory.versions import PERSON, Action, Author, Change, ReadBook, version_of
 from memory.versions import PERSON as BY_PERSON
 from memory.writing import QUARANTINE, Put
 from supervisor.kernel.errors import NotFound, Refused, TimedOut, UsageError

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from memory import listing, note, search
 from memory.files import Layout, notes_of
 from memory.note import pages
-from memory.reads import ReadBook
 from memory.search import Brief, Hit, Index, Known
+from memory.versions import ReadBook
 from nightcrew.plugins import semantic
 from nightcrew.plugins.semantic import Vectors
 from supervisor.kernel.errors import NightcrewError

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from memory.service import requests
+from memory.service import desk
 from memory.service.desk import MemoryDesk
 from supervisor.client import protocol
 from supervisor.contract import Verb
@@ -283,8 +283,8 @@ class Server(SocketServer):
         super().__init__(home.daemon_socket, SERVER_TERMS, loop.alert)
         self._verbs: dict[str, tuple[object, Verb]] = {verb: (loop, handler) for verb, handler in HANDLERS.items()}
         self._verbs |= {verb: (loop, handler) for verb, handler in loop.hooks.requests.items()}
-        self._verbs |= {verb: (memory_desk, handler) for verb, handler in requests.VERBS.items()}
-        self._interrupted = loop.hooks.interrupted | requests.VERBS.keys()
+        self._verbs |= {verb: (memory_desk, handler) for verb, handler in desk.VERBS.items()}
+        self._interrupted = loop.hooks.interrupted | desk.VERBS.keys()
 
     async def serve(self, line: bytes, visitor: Visitor) -> dict[str, Any]:
         """See `SocketServer.serve`."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from memory.service import requests as memory_requests
+from memory.service import desk
 from supervisor.contract import Verb
 from supervisor.features.registry import BUILT_IN
 from supervisor.kernel import codec
@@ -19,7 +19,7 @@ from supervisor.server.request_table import HANDLERS
 HOOKS = Hooks(BUILT_IN)
 VERBS: dict[str, Verb] = {
     **HANDLERS,
-    **{f"memory {verb}": handler for verb, handler in memory_requests.VERBS.items()},
+    **{f"memory {verb}": handler for verb, handler in desk.VERBS.items()},
     **{f"agents {verb}": handler for verb, handler in agent_requests.VERBS.items()},
     **HOOKS.requests,
     **{f"agents {verb}": handler for verb, handler in HOOKS.agent_requests.items()},

@@ -8,9 +8,8 @@ from pathlib import Path
 
 from memory import mail_rows, reports
 from memory.files import Layout
-from memory.reads import ReadBook
 from memory.store import Store
-from memory.versions import PERSON, Author
+from memory.versions import PERSON, Author, ReadBook
 from supervisor.views import waits
 from supervisor.views.report import model, pages
 from tests.faces.report.kit import report

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory import history, note
-from memory.history import Wanted, page
+from memory import note
+from memory.note import Wanted, page
 from memory.store import Store
 from memory.versions import PERSON, Action, Change
 from tests.memory.kit import TWO
@@ -70,7 +70,7 @@ def test_thousands_of_changed_lines_are_not_compared_one_by_one(monkeypatch: pyt
 
 
 def test_a_long_history_is_told_by_pages(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history, "PATCHED_MAX", 7)
+    monkeypatch.setattr(note, "PATCHED_MAX", 7)
     for number in range(20):
         store.put("semantic/a.md", f"text {number}", PERSON)
         store.put("procedural/a.md", f"proposal {number}", TWO)
@@ -89,11 +89,11 @@ def test_a_long_history_is_told_by_pages(store: Store, monkeypatch: pytest.Monke
 
 
 def test_a_page_has_as_many_patches_as_there_is_room_for(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history, "PATCHES_MAX", 30_000)
+    monkeypatch.setattr(note, "PATCHES_MAX", 30_000)
     for number in range(4):
         store.put("semantic/a.md", f"{str(number) * 99}\n" * 60, PERSON)
     first = page(store.versions, Wanted(patch=True))
     assert [one["number"] for one in first["changes"]] == [4, 3] and first["before"] == 3, "and the rest is not lost"
     assert [one["number"] for one in page(store.versions, Wanted(before=3, patch=True))["changes"]] == [2, 1]
-    monkeypatch.setattr(history, "PATCHES_MAX", 10)
+    monkeypatch.setattr(note, "PATCHES_MAX", 10)
     assert [one["number"] for one in page(store.versions, Wanted(patch=True))["changes"]] == [4], "one is always told"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from memory.reads import ReadBook, Reads
+from memory.versions import ReadBook, Reads
 
 
 def test_reads_are_counted_by_reader(tmp_path: Path) -> None:

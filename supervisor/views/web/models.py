@@ -13,12 +13,11 @@ from itertools import pairwise
 from shlex import quote
 from typing import Any
 
-from memory import files, history, mail_rows, note, views
+from memory import files, mail_rows, note, views
 from memory.files import Layout, is_conflict
-from memory.history import Wanted
 from memory.listing import Entry, Listing
 from memory.mail import PERSON, Mail
-from memory.note import cleaned
+from memory.note import Wanted, cleaned
 from memory.versions import Versions
 from memory.writing import QUARANTINE, limit, place
 from supervisor.features.audit import log as audit_log
@@ -403,7 +402,7 @@ def notes(home: Home, asked: Asked) -> Shape:
     with _book(there) as kept:
         if kept is not None:
             found = [_note(row) for row in kept.db.execute(_KNOWN, (after, ROWS + 1))]
-        changes = [] if after or kept is None else [_change(one) for one in history.page(kept, Wanted(limit=CHANGES))["changes"]]
+        changes = [] if after or kept is None else [_change(one) for one in note.page(kept, Wanted(limit=CHANGES))["changes"]]
     return {
         "project": project,
         "projects": projects,
@@ -462,7 +461,7 @@ def one_note(home: Home, asked: Asked) -> Shape:
         raise UsageError("not a path of the memory", on=path[:100], hint="nightcrew mem ls")
     with _book(there) as kept:
         data, version = _content(there, kept, path, asked.get("version", ""))
-        found = history.page(kept, Wanted(path, CHANGES, number(asked, "before"))) if kept is not None else {"changes": [], "before": None}
+        found = note.page(kept, Wanted(path, CHANGES, number(asked, "before"))) if kept is not None else {"changes": [], "before": None}
         return {
             "project": project,
             "path": path,

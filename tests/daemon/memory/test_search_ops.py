@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from memory.reads import ReadBook
+from memory.versions import ReadBook
 from supervisor.kernel.errors import NotFound, Refused, UsageError
 from tests.daemon.memory.kit import PROJECT, Kit, eventually, memory_desk
 

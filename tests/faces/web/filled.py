@@ -14,9 +14,8 @@ from pathlib import Path
 
 from memory.files import Layout
 from memory.mail import Mail, MailType
-from memory.reads import ReadBook
 from memory.store import Store
-from memory.versions import PERSON, Author
+from memory.versions import PERSON, Author, ReadBook
 from supervisor.features.audit.log import Audit
 from supervisor.features.landing.orders import Orders
 from supervisor.features.landing.rules import Entry, EntryState, Gate, GateState, Train

@@ -13,8 +13,7 @@ import pytest
 
 from memory.files import Layout
 from memory.mail import Mail, MailType
-from memory.reads import ReadBook
-from memory.versions import PERSON, Author
+from memory.versions import PERSON, Author, ReadBook
 from supervisor.features.audit.log import Audit
 from supervisor.host import secrets
 from supervisor.host.clock import SystemClock
