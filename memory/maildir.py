@@ -58,8 +58,8 @@ def parse(text: str) -> Message:
 
 # Maildir
 # -------
-# One mailbox: `new/` and `cur/` of its owner, with a copy of each message: in `new/` until it is read, then in `cur/`. What the ledger
-# says of a message is the truth; a copy that is missing or changed tells nothing.
+# One mailbox: `tmp/`, `new/` and `cur/` of its owner, with a copy of each message: in `new/` until it is read, then in `cur/`. What the
+# ledger says of a message is the truth; a copy that is missing or changed tells nothing.
 #
 # A person, and an agent without a sandbox, can write here, so everything is reached through the door for files of others. A file in
 # `new/` that is no copy becomes a message. All functions read and write files: call them on the memory's thread. They raise HostError
@@ -97,8 +97,9 @@ class Maildir:
         self.owner = owner
 
     def put(self, name: str, text: str) -> None:
-        """Write the copy of a message to `new/`, in place of whatever has its name."""
-        with self._box(NEW) as new:
+        """Write the copy of a message to `new/`, in place of whatever has its name. `tmp/` is made too: people write a file there
+        and move it to `new/` when it is whole."""
+        with self._box(TMP), self._box(NEW) as new:
             new.replace(name + SUFFIX, text.encode())
 
     def file(self, name: str) -> None:

@@ -17,7 +17,7 @@ def test_each_step_can_be_repeated(tmp_path: Path) -> None:
     box.file("a")
     box.put("a", "one")
     box.put("a", "two")
-    assert box.text("a") == (tmp_path / "person/new/a.md").read_text() == "two"
+    assert box.text("a") == (tmp_path / "person/new/a.md").read_text() == "two" and (tmp_path / "person/tmp").is_dir()
     box.file("a")
     box.file("a")
     assert (tmp_path / "person/cur/a.md").read_text() == "two" and not list((tmp_path / "person/new").iterdir())
