@@ -12,7 +12,7 @@ EXCEPTIONS = {
     ("api.acting", "landing.results"),
     ("api.acting", "retention.archive"),
     ("api.acting", "snapshots.commands"),
-    ("api.protocols", "access.rules"),
+    ("api.models", "access.rules"),
     ("api.routes", "access.rules"),
     ("api.routes", "access.token_cache"),
     ("api.server", "access.rows"),

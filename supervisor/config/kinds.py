@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
-from supervisor.config.toml import Duration, Once, Strict, parse, read_text
+from supervisor.config.task_keys import with_keys
+from supervisor.config.toml import Once, Strict, into, parse, read_text
 from supervisor.kernel import kind as assign
 from supervisor.kernel import spec
 from supervisor.kernel.errors import ConfigError
@@ -53,6 +54,7 @@ class TrustModel(Strict):
         return value
 
 
+@with_keys(lambda key: key.name in ("timeout", "steps_max", "cost_max"))
 class KindModel(Strict):
     """The whole file."""
 
@@ -74,9 +76,6 @@ class KindModel(Strict):
     settings: Annotated[str, Field(max_length=2**16)] = ""
     settings_file: Annotated[str, Field(max_length=200)] = ""
     env: Annotated[dict[str, Word], Field(max_length=100)] = Field(default_factory=dict)
-    timeout: Annotated[Duration, Field(gt=0, le=30 * 86400)] | None = None
-    steps_max: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    cost_max: Annotated[float, Field(gt=0, le=1e9)] | None = None
     login: Words = Field(default_factory=list)
     trust: TrustModel | None = None
 
@@ -148,16 +147,9 @@ class KindModel(Strict):
 def load(name: str, file: Path) -> Kind:
     """The person's own kind `name`, read anew each time: a supervisor lives long. Raises ConfigError as every file does."""
     model = parse(read_text(file), KindModel, str(file))
-    words: dict[str, Any] = {key: tuple(getattr(model, key)) for key in _WORDS}
-    plain = model.model_dump(include={"description", "binary", "prompt", "protocol", "version", "settings", "settings_file", "env"})
-    trust = Trust(**{**model.trust.model_dump(), "key": tuple(model.trust.key)}) if model.trust is not None else None
+    trust = into(Trust, model.trust) if model.trust is not None else None
     output = "json lines" if model.protocol == "acp" else ""  # a person reads what our client makes of it
-    most: dict[str, Any] = {
-        "timeout_s": model.timeout or 0.0,
-        "steps_max": model.steps_max or 0,
-        "cost_max": model.cost_max or 0.0,
-    }
-    return Kind(name=name, program=(model.binary,), source=str(file), output=output, trust=trust, **most, **plain, **words)
+    return into(Kind, model, name=name, program=(model.binary,), source=str(file), output=output, trust=trust)
 
 
 # Kind keys

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, BeforeValidator, Field, PlainValidator, create_model, field_validator, model_validator
 
 from memory.leases import GLOBS_MAX
-from supervisor.config.toml import MAX_INT, Class, Command, Duration, Glob, OptionValue, Shown, Size, Strict, duration, variable
-from supervisor.features.snapshots.rules import LOCK_FILES, SnapshotKind, SnapshotSpec
+from supervisor.config.toml import MAX_INT, Class, Command, Duration, Glob, OptionValue, Shown, Size, Strict, duration, into, variable
+from supervisor.features.snapshots.rules import LOCK_FILES, SnapshotSpec
 from supervisor.kernel import keys
 from supervisor.kernel.candidates import CANDIDATES_MAX, JUDGE_ROUNDS, candidate_name, judge_name
 from supervisor.kernel.keys import By, Key
@@ -384,11 +384,7 @@ def check_inside(pattern: str) -> str:
 
 def to_spec(name: str, table: SnapshotModel) -> SnapshotSpec:
     """The table in the words of the core."""
-    keys: dict[str, Any] = {
-        key: tuple(value) if isinstance(value, list) else value
-        for key, value in table.model_dump(by_alias=True, exclude_none=True, exclude={"kind"}).items()
-    }
-    return SnapshotSpec(name=name, kind=SnapshotKind(table.kind), **keys)
+    return into(SnapshotSpec, table, name=name, copy=table.copy_)
 
 
 # Task keys

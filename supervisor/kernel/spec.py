@@ -78,27 +78,28 @@ ABSOLUTE_FROM = 1e9
 SIZES: Final = ("small", "medium", "large")
 _ALL = By.PROJECT | By.ADD | By.API | By.AGENT | By.TOOL
 _LIMIT = By.PROJECT | By.API | By.AGENT
+_OWN = By.PROJECT | By.AGENT
 
 
 @dataclass(frozen=True, slots=True)
 class TaskSpec:
     """One task of a plan. A field with a `Key` can be given: to add a key is to add such a field."""
 
-    name: Annotated[str, Key(name="id", help="Its name, for the other verbs.", by=By.API | By.AGENT)]
+    name: Annotated[str, Key("Its name, for the other verbs.", By.API | By.AGENT, "id")]
     """The plan's `id`: unique within the plan, used by `after` and on the command line."""
     title: Annotated[
         str,
         Key(
-            help="Any text (default: the command, or the first line of the prompt).",
-            by=By.ADD | By.API | By.AGENT | By.TOOL | By.AGENT_TOOL,
+            "Any text (default: the command, or the first line of the prompt).",
+            By.ADD | By.API | By.AGENT | By.TOOL | By.AGENT_TOOL,
         ),
     ]
     """Any text; shown verbatim (control characters escaped), never executed and never a name."""
     kind: Annotated[
         str,
         Key(
-            help="shell: works by itself. terminal: owns the pane. Others: kinds ls.",
-            by=By.PROJECT | By.ADD | By.API | By.AGENT,
+            "shell: works by itself. terminal: owns the pane. Others: kinds ls.",
+            By.PROJECT | By.ADD | By.API | By.AGENT,
         ),
     ]
     argv: tuple[str, ...]
@@ -113,52 +114,38 @@ class TaskSpec:
     """`done`: they must be done, or this one is skipped. `finished`: however they ended, it runs."""
     after_memory: tuple[str, ...] = ()
     """Paths in the project's memory at which a note must be first."""
-    together: Annotated[str, Key(help="Tasks of a plan with the same text begin at the same moment.", by=By(0), most=64)] = ""
+    together: Annotated[str, Key("Tasks of a plan with the same text begin at the same moment.", By(0), most=64)] = ""
     """Tasks of a plan with the same text begin at the same moment, once all of them are up."""
-    priority: Annotated[int, Key(help="Higher starts first, among the tasks of its class.", by=_ALL, least=0, most=100)] = 50
-    preempt: Annotated[bool, Key(help="When no slot is free, it takes that of a less important agent, which is paused.", by=By.PLAN)] = (
-        False
-    )
+    priority: Annotated[int, Key("Higher starts first, among the tasks of its class.", _ALL, least=0, most=100)] = 50
+    preempt: Annotated[bool, Key("When no slot is free, it takes that of a less important agent, which is paused.", By.PLAN)] = False
     """It may take the slot of a less important attempt, which is paused meanwhile."""
-    task_class: Annotated[TaskClass, Key(name="class", help="How soon it starts.", by=_ALL, choices=tuple(map(str, TaskClass)))] = (
-        TaskClass.NORMAL
-    )
+    task_class: Annotated[TaskClass, Key("How soon it starts.", _ALL, "class", choices=tuple(map(str, TaskClass)))] = TaskClass.NORMAL
     timeout_s: Annotated[
         float,
-        Key(
-            name="timeout", help='Stop it after this long: "90s", "30m", "2h".', by=_ALL | By.AGENT_TOOL, unit="s", above=0, most=30 * 86400
-        ),
+        Key('Stop it after this long: "90s", "30m", "2h".', _ALL | By.AGENT_TOOL, "timeout", unit="s", above=0, most=30 * 86400),
     ] = 0.0
-    retries: Annotated[int, Key(help="Further attempts after a failure or a timeout.", by=_ALL | By.AGENT_TOOL, least=0, most=100)] = 0
-    submitter: Annotated[str, Key(help="Whose fair share of the starts it counts for (default: the project's).", by=By.PLAN | By.ADD)] = ""
+    retries: Annotated[int, Key("Further attempts after a failure or a timeout.", _ALL | By.AGENT_TOOL, least=0, most=100)] = 0
+    submitter: Annotated[str, Key("Whose fair share of the starts it counts for (default: the project's).", By.PLAN | By.ADD)] = ""
     """Whose fair share of the starts it counts for; empty: its project's."""
-    not_after: Annotated[float, Key(help='Not started after this: "2h", "06:30".', by=By.PLAN | By.ADD, unit="moment", above=0)] = 0.0
+    not_after: Annotated[float, Key('Not started after this: "2h", "06:30".', By.PLAN | By.ADD, unit="moment", above=0)] = 0.0
     """When it does not start any more: seconds since 1970, or, below ABSOLUTE_FROM, after its submission; 0: it always may."""
-    deadline: Annotated[float, Key(help="It goes before others as this gets near.", by=By.PLAN | By.ADD, unit="moment", above=0)] = 0.0
+    deadline: Annotated[float, Key("It goes before others as this gets near.", By.PLAN | By.ADD, unit="moment", above=0)] = 0.0
     """When it should be done, as `not_after`; 0: no such time."""
-    cores: Annotated[tuple[int, ...] | int, Key(help="How many cores its agent may use, or which.", by=By.PROJECT)] = 0
+    cores: Annotated[tuple[int, ...] | int, Key("How many cores its agent may use, or which.", By.PROJECT)] = 0
     """CPU numbers to pin to, or how many to be given; 0 leaves it to the settings."""
-    weight: Annotated[
-        float, Key(help="Its share of the model limits, beside the others' weights.", by=By.PROJECT | By.AGENT, above=0, most=1000)
-    ] = 1.0
+    weight: Annotated[float, Key("Its share of the model limits, beside the others' weights.", _OWN, above=0, most=1000)] = 1.0
     """Its share of the model limits beside the others' weights."""
-    tpm_max: Annotated[
-        int, Key(help="Tokens per minute that it takes at most over time.", by=By.PROJECT | By.AGENT, least=1, most=10**12)
-    ] = 0
+    tpm_max: Annotated[int, Key("Tokens per minute that it takes at most over time.", _OWN, least=1, most=10**12)] = 0
     """Tokens per minute that it takes at most over time; 0 is no cap."""
     cost_max: Annotated[
         float,
-        Key(
-            help="US dollars that its model calls may cost.", by=By.PROJECT | By.API | By.AGENT | By.TOOL | By.AGENT_TOOL, above=0, most=1e9
-        ),
+        Key("US dollars that its model calls may cost.", By.PROJECT | By.API | By.AGENT | By.TOOL | By.AGENT_TOOL, above=0, most=1e9),
     ] = 0.0
     """US dollars that its model calls may cost, over all attempts; 0 is no cap."""
-    tokens_max: Annotated[
-        int, Key(help="Tokens that its model calls may take.", by=By.PROJECT | By.API | By.AGENT, least=1, most=10**12)
-    ] = 0
+    tokens_max: Annotated[int, Key("Tokens that its model calls may take.", _LIMIT, least=1, most=10**12)] = 0
     """Tokens that its model calls may take, over all attempts, without what is read from a cache; 0 is no cap."""
     snapshot: Annotated[
-        str, Key(help="Start from this snapshot; it is made when it is not there.", by=By.PROJECT | By.ADD | By.START | By.TOOL)
+        str, Key("Start from this snapshot; it is made when it is not there.", By.PROJECT | By.ADD | By.START | By.TOOL)
     ] = ""
     """Name of the snapshot that its environment is made from; empty: a worktree and no more."""
     snapshot_id: str = ""
@@ -168,8 +155,8 @@ class TaskSpec:
     sandbox: Annotated[
         int | None,
         Key(
-            help="Isolation tier that it must have (default: 1 where that works).",
-            by=By.PROJECT | By.ADD | By.START | By.AGENT | By.TOOL,
+            "Isolation tier that it must have (default: 1 where that works).",
+            By.PROJECT | By.ADD | By.START | By.AGENT | By.TOOL,
             least=0,
             most=2,
         ),
@@ -177,45 +164,39 @@ class TaskSpec:
     """Isolation tier, 0 to 2, that it must have; None: the best that works here."""
     network: Annotated[
         bool | tuple[str, ...],
-        Key(help="What it can connect to: all, nothing, or the models and these hosts.", by=By.PROJECT | By.API | By.AGENT),
+        Key("What it can connect to: all, nothing, or the models and these hosts.", By.PROJECT | By.API | By.AGENT),
     ] = True
     """False: not even the gateway is reached. Names of hosts, or `*.name` for all below one: those and the gateway. Both need tier 2."""
-    gpus: Annotated[bool | tuple[int, ...], Key(help="The graphics processors that it sees.", by=By.PROJECT | By.AGENT)] = True
+    gpus: Annotated[bool | tuple[int, ...], Key("The graphics processors that it sees.", _OWN)] = True
     """The graphics processors that it sees, by their index: all of them, none, or these."""
-    memory_max: Annotated[int, Key(help="What it may hold in memory.", by=_LIMIT, unit="B", least=2**20)] = 0
+    memory_max: Annotated[int, Key("What it may hold in memory.", _LIMIT, unit="B", least=2**20)] = 0
     """Bytes that it may hold, all its processes together where the host can count them so; 0 is no limit."""
-    disk_max: Annotated[
-        int, Key(help="What its worktree, logs and temporary files may take on the disk.", by=_LIMIT, unit="B", least=2**20)
-    ] = 0
+    disk_max: Annotated[int, Key("What its worktree, logs and temporary files may take on the disk.", _LIMIT, unit="B", least=2**20)] = 0
     """Bytes that its worktree, its logs and its temporary files may take on the disk; 0 is no limit."""
-    processes_max: Annotated[
-        int, Key(help="Processes and threads that it may have at once.", by=By.PROJECT | By.AGENT, least=1, most=2**22)
-    ] = 0
+    processes_max: Annotated[int, Key("Processes and threads that it may have at once.", _OWN, least=1, most=2**22)] = 0
     """Processes and threads that it may have at once; 0 is no limit."""
-    cpu_max: Annotated[
-        float, Key(help="Processor time that it may use.", by=By.PROJECT | By.AGENT, unit="s", least=1, most=365 * 86400)
-    ] = 0.0
+    cpu_max: Annotated[float, Key("Processor time that it may use.", _OWN, unit="s", least=1, most=365 * 86400)] = 0.0
     """Seconds of processor time that it may use, all its processes together; 0 is no limit."""
-    model: Annotated[str, Key(help="What the agent calls the model that it is to use.", by=_ALL | By.START | By.AGENT_TOOL)] = ""
+    model: Annotated[str, Key("What the agent calls the model that it is to use.", _ALL | By.START | By.AGENT_TOOL)] = ""
     """What its agent calls the model that it is to use; empty: the agent's own choice. This and the next three are for kinds of agent that
     take a prompt: their `argv` is empty, and the command is made when the attempt begins."""
-    steps_max: Annotated[int, Key(help="Turns that the agent may take.", by=_ALL | By.AGENT_TOOL, least=1, most=100_000)] = 0
+    steps_max: Annotated[int, Key("Turns that the agent may take.", _ALL | By.AGENT_TOOL, least=1, most=100_000)] = 0
     """Turns that its agent may take; 0 is no limit of ours."""
-    allow: Annotated[tuple[str, ...] | None, Key(help="A tool that the agent uses without asking.", by=_ALL, metavar="TOOL")] = None
+    allow: Annotated[tuple[str, ...] | None, Key("A tool that the agent uses without asking.", _ALL, metavar="TOOL")] = None
     """Tools that its agent uses without asking, named as it names them; None: what its kind says."""
-    interactive: Annotated[bool, Key(help="The agent's own interface: attach and type.", by=By.PROJECT | By.ADD)] = False
+    interactive: Annotated[bool, Key("The agent's own interface: attach and type.", By.PROJECT | By.ADD)] = False
     """A person sits at it: it owns the pane."""
     gate: Annotated[
         tuple[str, ...],
-        Key(help="A command that must exit with 0 where the agent was, once that is done.", by=By.PROJECT | By.API),
+        Key("A command that must exit with 0 where the agent was, once that is done.", By.PROJECT | By.API),
     ] = ()
     """A command that says whether what the agent left is good enough; empty: its own end is."""
     gate_timeout_s: Annotated[
         float,
         Key(
-            name="gate_timeout",
-            help="Stop the gate after this long (default: 10m).",
-            by=By.PROJECT | By.ADD | By.API,
+            "Stop the gate after this long (default: 10m).",
+            By.PROJECT | By.ADD | By.API,
+            "gate_timeout",
             unit="s",
             above=0,
             most=86400,
@@ -223,7 +204,7 @@ class TaskSpec:
     ] = 0.0
     """Above 0 where there is one."""
     on_loss: Annotated[
-        str, Key(help="How an agent begins that is run again because it was lost.", by=By.PROJECT, choices=("resume", "restart"))
+        str, Key("How an agent begins that is run again because it was lost.", By.PROJECT, choices=("resume", "restart"))
     ] = ""
     """`restart`: an attempt that is run again because the last one was lost begins anew; else it goes on with the conversation where its
     kind can."""
@@ -231,30 +212,26 @@ class TaskSpec:
     """The task whose conversation it continues: a name of the same plan, or a full id."""
     continue_how: str = "fork"
     """As `core.conversations.How`."""
-    same_path: Annotated[bool, Key(help="In a sandbox, its worktree is where that of every such task is.", by=By.PROJECT)] = False
+    same_path: Annotated[bool, Key("In a sandbox, its worktree is where that of every such task is.", By.PROJECT)] = False
     """In a sandbox its worktree is seen at the path at which every such task of its repository sees its own."""
-    size: Annotated[str, Key(help="How much work it is; auto: measured.", by=By.PROJECT | By.ADD | By.API, choices=(*SIZES, "auto"))] = ""
+    size: Annotated[str, Key("How much work it is; auto: measured.", By.PROJECT | By.ADD | By.API, choices=(*SIZES, "auto"))] = ""
     """How much work it is, as its plan says: `small`, `medium`, `large`, or nothing. Routes and assignments choose by it."""
-    tags: Annotated[tuple[str, ...], Key(help="Words by which assignments choose.", by=By.PROJECT | By.API)] = ()
+    tags: Annotated[tuple[str, ...], Key("Words by which assignments choose.", By.PROJECT | By.API)] = ()
     """Words by which assignments choose."""
     assumed: tuple[str, ...] = ()
     """Those of `timeout_s`, `steps_max` and `cost_max` that are its kind's and that nobody said."""
     assigned: str = ""
     """What an `[[assign]]` gave it, and which one, for people; empty: none did."""
     paths: Annotated[
-        tuple[str, ...], Key(help="Files that it writes; no other task does meanwhile.", by=By.ADD | By.API | By.AGENT, metavar="GLOB")
+        tuple[str, ...], Key("Files that it writes; no other task does meanwhile.", By.ADD | By.API | By.AGENT, metavar="GLOB")
     ] = ()
     """Patterns of the files that it writes, as `core.leases` has them: it does not run beside a task that has what overlaps."""
     children_max: Annotated[
         int,
-        Key(
-            help="How many tasks its agent may add itself.", by=By.PROJECT | By.ADD | By.AGENT | By.TOOL | By.AGENT_TOOL, least=1, most=1000
-        ),
+        Key("How many tasks its agent may add itself.", By.PROJECT | By.ADD | By.AGENT | By.TOOL | By.AGENT_TOOL, least=1, most=1000),
     ] = 0
     """Tasks that its agent may add, all below it counted together, over all its attempts; 0: it may add none."""
-    depth_max: Annotated[
-        int, Key(help="How many levels of tasks may stand below it.", by=By.PROJECT | By.AGENT | By.TOOL, least=1, most=5)
-    ] = 0
+    depth_max: Annotated[int, Key("How many levels of tasks may stand below it.", By.PROJECT | By.AGENT | By.TOOL, least=1, most=5)] = 0
     """How many levels of tasks may stand below it: 1, and its children can add none themselves."""
     parent: str = ""
     """Id of the task whose agent added this one; empty: a person did."""

@@ -8,14 +8,14 @@ import json
 import os
 import secrets
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import asdict, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from agents import delivery, status
 from agents.kinds import of_task
-from agents.status import NEEDS_PERSON, RESTS, AgentState, Evidence, Source, Status, fuse
+from agents.status import NEEDS_PERSON, RESTS, AgentState, Evidence, Status, fuse
 from memory import mail_rows
 from supervisor import __version__
 from supervisor.features.best_of import service as best_of_service
@@ -53,6 +53,17 @@ async def handle_evidence(loop: Loop, *, attempts: list[tuple[str, int]]) -> dic
     return {"agents": {key[0]: await of(loop, key, together) for key in attempts if loop.ledger.attempt(*key) is not None}}
 
 
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What is known of one agent."""
+
+    session: str
+    """Its own; empty while it has not spoken."""
+    evidence: Sequence[Evidence]
+    refused: Mapping[str, int]
+    """How many of its hooks were left out, by why."""
+
+
 class OneLook:
     """Reads /proc once for all attempts of a request, when the first of them needs it."""
 
@@ -72,7 +83,7 @@ def owns_terminal(loop: Loop, task: str) -> bool:
     return of_task(spec.kind).owns_terminal(interactive=spec.interactive)
 
 
-async def of(loop: Loop, key: tuple[str, int], together: OneLook) -> dict[str, Any]:
+async def of(loop: Loop, key: tuple[str, int], together: OneLook) -> Heard:
     """Of one attempt."""
     await loop.agents.streams.fresh(key)
     session, evidence, refused = loop.agents.evidence.of(key)
@@ -81,7 +92,7 @@ async def of(loop: Loop, key: tuple[str, int], together: OneLook) -> dict[str, A
         evidence = delivery.evidence(replace(known, printed=known.printed + slept_since(known.printed)), loop.clock.wall())
     elif (piece := status.silence((at := loop.agents.streams.printed(key)) + slept_since(at), loop.clock.wall())) is not None:
         evidence = [*evidence, piece]
-    return {"session": session, "evidence": [asdict(piece) for piece in evidence], "refused": refused}
+    return Heard(session, evidence, refused)
 
 
 # Answer
@@ -154,7 +165,7 @@ def _keys(name: str, shown: delivery.Dialog | None, *, allow: bool) -> tuple[str
 async def _asks(loop: Loop, key: tuple[str, int]) -> str:
     """As `needs` says it."""
     said = await of(loop, key, OneLook())
-    status = fuse([Evidence(**{**piece, "source": Source(piece["source"])}) for piece in said["evidence"]], said["session"])
+    status = fuse(said.evidence, said.session)
     return status.detail if status.needs_person else ""
 
 
@@ -255,7 +266,7 @@ async def _seen(loop: Loop, key: tuple[str, int], heard: list[Evidence], togethe
     if heard and known is not None and known.heard == heard and now - known.at < AGAIN_S and not known.asked:
         return known.status
     said = await of(loop, key, together)
-    status = fuse([Evidence(**{**piece, "source": Source(piece["source"])}) for piece in said["evidence"]], said["session"])
+    status = fuse(said.evidence, said.session)
     loop.agents.looked_at[key] = LookedAt(now, heard, status, asked=any(piece.state in NEEDS_PERSON for piece in heard))
     return status
 
@@ -263,6 +274,38 @@ async def _seen(loop: Loop, key: tuple[str, int], heard: list[Evidence], togethe
 def _mail(loop: Loop) -> list[dict[str, Any]]:
     now = loop.clock.wall()
     return [one.shape(now) for one in mail_rows.asked_of_person(loop.ledger.db)]
+
+
+# Figures
+# -------
+# What the supervisor says of itself and its agents for `/metrics`. It tells the gateway every few seconds, whether or not anybody
+# scrapes: so no scrape costs it anything, and the page is there while it hangs.
+
+
+_RATIOS = ("load", "memory", "memory_stall", "io_stall", "processes")
+
+
+async def figures(loop: Loop, pid: int, since: float, overflows: int) -> dict[str, Any]:
+    """`pid` and `since` name this supervisor, `overflows` is how often the kernel dropped file events since then. `asks`: who waits for a
+    person, as `needs` says it, without what is asked; `states`: what the others do, by task. Costs what lives."""
+    found, seen = await handle_needs(loop), loop.machine.capacity.seen
+    shape = capacity.shape(loop.machine.capacity, loop.crew, loop.settings)
+    pressure = asdict(seen.pressure) if seen is not None else {}
+    return {
+        "schema": 1,
+        "pid": pid,
+        "since": since,
+        "overflows": overflows,
+        "asks": [{name: one[name] for name in ("task", "state", "since")} for one in found["agents"]],
+        "states": found["states"],
+        "slots": shape["slots"],
+        "slots_used": shape["living"],
+        "carries": {name: slots for name, slots in (shape["carries"] or {}).items() if slots is not None},
+        "predicted_wait_s": shape["predicted_wait_s"],
+        "pressure": {name: pressure[name] for name in _RATIOS if pressure.get(name) is not None},
+        "tick_s": sorted(loop.ticks)[len(loop.ticks) * 99 // 100] if loop.ticks else 0.0,
+        "alerts": len(loop.alerts.newest),
+    }
 
 
 # Pause
@@ -302,6 +345,12 @@ def known(loop: Loop, name: str) -> Task:
         return loop.crew.tasks.get(name) or loop.ledger.task(name, 0.0)
     except KeyError:
         raise NotFound("no task", on=name, hint="nightcrew status") from None
+
+
+def ready_for(loop: Loop, name: str) -> None:
+    """Raises NotRunning before recovery is over, NotFound for a task that there is not."""
+    loop.refuse_early()
+    known(loop, name)
 
 
 def _why_not(task: Task) -> str:

@@ -26,7 +26,7 @@ from supervisor.host.paths import FAR, FAR_PREFIX, Home
 from supervisor.kernel import audit
 from supervisor.kernel.audit import LogFormat, Said
 from supervisor.kernel.errors import ConfigError
-from supervisor.server import crew_figures
+from supervisor.server import requests
 from supervisor.server.attempts.agent_access import AgentAccess
 from supervisor.server.attempts.collect import Ending, EndingDoors
 from supervisor.server.attempts.environments import Environments
@@ -161,7 +161,7 @@ async def _gateway(loop: Loop, access: AgentAccess, memory: MemoryDesk) -> Async
 
 
 async def _figures(loop: Loop, memory: MemoryDesk, pid: int, since: float) -> Mapping[str, Any]:
-    return await crew_figures.figures(loop, pid, since, memory.watch.overflows)
+    return await requests.figures(loop, pid, since, memory.watch.overflows)
 
 
 def _outlive_terminal(tmux: Tmux, home: Home) -> bool:

@@ -235,7 +235,7 @@ def test_a_whole_supervisor_tells_of_a_failure_once_though_it_is_killed(house: H
     daemon.kill()
     daemon.wait()
     house.ok("up", "-d", env={"NTFY": inbox.url})
-    wait_until(lambda: '"outbox":[]' in house.home.notices.read_text() and inbox.messages, "the message")
+    wait_until(lambda: not json.loads(house.home.notices.read_text())["outbox"] and inbox.messages, "the message")
     assert [(one["title"], one["message"].endswith("/bad: failed")) for one in inbox.messages] == [("nightcrew: failed", True)]
     house.ok("down")
     assert json.loads(house.ok("notify", "status", "--json"))["sent"] == 1

@@ -15,8 +15,7 @@ from supervisor.client import protocol, submit
 from supervisor.client.submit import Workplace
 from supervisor.config.plan import TITLE_MAX
 from supervisor.features.access.rules import Token
-from supervisor.features.api.models import PATCH_MAX, TaskRequest
-from supervisor.features.api.protocols import Order
+from supervisor.features.api.models import PATCH_MAX, Order, TaskRequest
 from supervisor.features.landing import results
 from supervisor.features.retention import archive as retention_archive
 from supervisor.host.failpoint import failpoint
@@ -69,7 +68,7 @@ class _Place:
 
 
 class VerbDoors:
-    """As `supervisor.features.api.protocols.Doors`."""
+    """As `supervisor.features.api.models.Doors`."""
 
     def __init__(self, where: Home) -> None:
         self._where = where

@@ -23,7 +23,7 @@ from supervisor.features.access.token_cache import TokenBook
 from supervisor.features.api import models as api_models
 from supervisor.features.api import server as api_server
 from supervisor.features.api import streams
-from supervisor.features.api.protocols import Doors
+from supervisor.features.api.models import Doors
 from supervisor.features.api.server import ACTS, TYPE, Api, Desk, Failed, Made, Pulse, Reader, answer, of_error, plain
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import NightcrewError

@@ -27,8 +27,7 @@ from supervisor.features.access import rules as access_rules
 from supervisor.features.access.rules import Kind, Scope, Token
 from supervisor.features.access.token_cache import TokenBook
 from supervisor.features.api import models as api_models
-from supervisor.features.api.models import Problem, Wrong
-from supervisor.features.api.protocols import Doors, Order
+from supervisor.features.api.models import Doors, Order, Problem, Wrong
 from supervisor.features.retention import archive as retention_archive
 from supervisor.gateway.admission.bucket import Bucket
 from supervisor.kernel.errors import (

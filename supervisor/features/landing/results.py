@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agents.kinds import of_task
-from agents.status import AgentState, Evidence, Source, fuse
+from agents.status import AgentState, Evidence, fuse
 from supervisor.client import protocol
 from supervisor.features.audit import log as audit_log
 from supervisor.features.best_of import service as best_of_service
@@ -21,7 +21,7 @@ from supervisor.features.review import rows as review_rows
 from supervisor.features.review.gate_files import flags, what_runs
 from supervisor.host import files
 from supervisor.host.paths import Home, home
-from supervisor.kernel import records
+from supervisor.kernel import codec, records
 from supervisor.kernel.errors import HostError, NightcrewError, NotFound, Refused, some_of
 from supervisor.kernel.states import TaskState
 from supervisor.server.attempts.environments import Environments
@@ -178,13 +178,8 @@ def _agent_state(view: TaskView) -> AgentState:
         asked = {"attempts": [(view.id, view.epoch)]}
         said = protocol.call(home().daemon_socket, "evidence", asked, timeout_s=_EVIDENCE_S)["agents"].get(view.id, {})
     pieces = said.get("evidence", ())
-    found = [_evidence(piece) for piece in pieces] if isinstance(pieces, Iterable) else []
+    found = [codec.load(Evidence, piece) for piece in pieces] if isinstance(pieces, Iterable) else []
     return fuse(found, str(said.get("session", ""))).state
-
-
-def _evidence(shape: dict[str, object]) -> Evidence:
-    made = Evidence(**shape)  # type: ignore[arg-type]
-    return replace(made, source=Source(made.source), state=AgentState(made.state))
 
 
 # Results

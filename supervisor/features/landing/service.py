@@ -401,23 +401,23 @@ class TrainDesk:
         """Seconds since 1970."""
         return self._loop.clock.wall()
 
-    async def stop(self, name: str, why: str) -> dict[str, Any]:
+    async def stop(self, *, train: str, why: str = "a person stopped it") -> dict[str, Any]:
         """Go on no further: gates are ended, nothing moves. Raises NotFound, Refused for one that is not under way."""
         self._loop.refuse_early()
-        train = self._read(name)
-        if train.state not in (TrainState.RUNNING, TrainState.MOVING):
-            raise Refused("cannot stop", on=f"train {name}", why=f"it is {train.state}", hint="nightcrew land --status")
-        return {"train": name, "state": self._take(name, Halted(why), quiet=True).state}
+        known = self._read(train)
+        if known.state not in (TrainState.RUNNING, TrainState.MOVING):
+            raise Refused("cannot stop", on=f"train {train}", why=f"it is {known.state}", hint="nightcrew land --status")
+        return {"train": train, "state": self._take(train, Halted(why), quiet=True).state}
 
-    async def resume(self, name: str) -> dict[str, Any]:
+    async def resume(self, *, train: str) -> dict[str, Any]:
         """Go on where it was stopped. Raises NotFound, Refused for one that is not stopped or whose branch another one holds."""
         self._loop.refuse_early()
-        train = self._read(name)
-        if train.state is not TrainState.STOPPED:
-            raise Refused("cannot go on with", on=f"train {name}", why=f"it is {train.state}", hint="nightcrew land --status")
-        state = self._take(name, Resumed()).state
+        known = self._read(train)
+        if known.state is not TrainState.STOPPED:
+            raise Refused("cannot go on with", on=f"train {train}", why=f"it is {known.state}", hint="nightcrew land --status")
+        state = self._take(train, Resumed()).state
         self._wake.set()
-        return {"train": name, "state": state}
+        return {"train": train, "state": state}
 
     # What is known ---------------------------------------------------------------------------------------------------------------------
 
@@ -601,12 +601,12 @@ async def begin(loop: Loop, *, train: Train, orders: str) -> dict[str, Any]:
 
 async def stop(loop: Loop, *, train: str, why: str = "a person stopped it") -> dict[str, Any]:
     """See `TrainDesk.stop`."""
-    return await loop.services.get(TrainDesk).stop(train, why)
+    return await loop.services.get(TrainDesk).stop(train=train, why=why)
 
 
 async def resume(loop: Loop, *, train: str) -> dict[str, Any]:
     """See `TrainDesk.resume`."""
-    return await loop.services.get(TrainDesk).resume(train)
+    return await loop.services.get(TrainDesk).resume(train=train)
 
 
 OPS: Mapping[str, codec.Handler] = {"begin": begin, "stop": stop, "resume": resume}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from supervisor.kernel import codec
 from supervisor.kernel.conversations import Remarks
-from supervisor.kernel.errors import NotFound
+from supervisor.server import requests
 from supervisor.server.attempts import sending
 
 if TYPE_CHECKING:
@@ -23,21 +23,21 @@ async def consent(loop: Loop, *, project: str, remote: str) -> dict[str, Any]:
 
 async def intend(loop: Loop, *, task: str, epoch: int, project: str, remote: str, branch: str, base: str, commit: str) -> dict[str, Any]:
     """Note that a commit is about to be pushed; returns `pull`, an id."""
-    _known(loop, task)
+    requests.ready_for(loop, task)
     facts = {"project": project, "remote": remote, "branch": branch, "base": base, "commit": commit}
     return {"pull": loop.ledger.pulls.intend(task, epoch, facts)}
 
 
 async def pushed(loop: Loop, *, pull: int, task: str, epoch: int, commit: str) -> dict[str, Any]:
     """Note that it was pushed."""
-    _known(loop, task)
+    requests.ready_for(loop, task)
     loop.ledger.pulls.pushed(pull, task, epoch, commit)
     return {}
 
 
 async def noted(loop: Loop, *, pull: int, task: str, epoch: int, **facts: Any) -> dict[str, Any]:
     """Note what the host says: `tool number link state draft base`."""
-    _known(loop, task)
+    requests.ready_for(loop, task)
     loop.ledger.pulls.noted(pull, task, epoch, facts)
     return {}
 
@@ -45,16 +45,8 @@ async def noted(loop: Loop, *, pull: int, task: str, epoch: int, **facts: Any) -
 async def send(loop: Loop, *, pull: int, task: str, keys: tuple[str, ...], text: str) -> dict[str, Any]:
     """Give `text`, which holds these remarks, to the agent of `task`, which lives; returns `delivery`. One that has ended goes on in a
     run of its own: `Submission.pull`."""
-    _known(loop, task)
+    requests.ready_for(loop, task)
     return {"delivery": (await sending.send(loop, [task], text, remarks=Remarks(pull, keys)))["deliveries"][0]}
-
-
-def _known(loop: Loop, task: str) -> None:
-    loop.refuse_early()
-    try:
-        loop.ledger.launch_row(task)
-    except KeyError:
-        raise NotFound("no task", on=task, hint="nightcrew status") from None
 
 
 OPS: Mapping[str, codec.Handler] = {"consent": consent, "intend": intend, "pushed": pushed, "noted": noted, "send": send}

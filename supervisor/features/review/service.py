@@ -11,6 +11,7 @@ from supervisor.features.review.rules import Comment, Decision, Verdict
 from supervisor.host.failpoint import failpoint
 from supervisor.kernel import codec
 from supervisor.kernel.errors import NotFound
+from supervisor.server import requests
 from supervisor.server.attempts import sending
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class Words:
 
 async def comment(loop: Loop, *, task: str, comments: list[Words]) -> dict[str, Any]:
     """Keep comments; returns their `numbers`. Refused for a task that takes no prompt."""
-    known(loop, task)
+    requests.ready_for(loop, task)
     follow_up.refuse_without_prompt(loop.ledger.db, task)
     numbers = loop.ledger.reviews.comment([Comment(number=0, task=task, **codec.shape(one)) for one in comments])
     failpoint("review.commented")
@@ -40,7 +41,7 @@ async def comment(loop: Loop, *, task: str, comments: list[Words]) -> dict[str, 
 
 async def drop(loop: Loop, *, task: str, number: int) -> dict[str, Any]:
     """Remove a comment that waits."""
-    known(loop, task)
+    requests.ready_for(loop, task)
     if not loop.ledger.reviews.drop(task, number):
         raise NotFound("no comment that waits", on=str(number), hint=f"nightcrew review {task}")
     return {}
@@ -48,7 +49,7 @@ async def drop(loop: Loop, *, task: str, number: int) -> dict[str, Any]:
 
 async def decide(loop: Loop, *, task: str, epoch: int, verdict: Verdict, tip: str, why: str = "", ref: str = "") -> dict[str, Any]:
     """Keep a verdict."""
-    known(loop, task)
+    requests.ready_for(loop, task)
     loop.ledger.reviews.decide(Decision(task, verdict, tip, why, ref), epoch)
     failpoint("review.decided")
     return {}
@@ -56,24 +57,15 @@ async def decide(loop: Loop, *, task: str, epoch: int, verdict: Verdict, tip: st
 
 async def undo(loop: Loop, *, task: str, epoch: int) -> dict[str, Any]:
     """Take a verdict back."""
-    known(loop, task)
+    requests.ready_for(loop, task)
     return {"was": loop.ledger.reviews.undo(task, epoch)}
 
 
 async def send(loop: Loop, *, task: str, numbers: list[int], text: str) -> dict[str, Any]:
     """Give `text`, which holds these comments, to the agent of `task`, which lives; returns `delivery`. One that has ended goes on in a run
     of its own: `Submission.reviewed`."""
-    known(loop, task)
+    requests.ready_for(loop, task)
     return {"delivery": (await sending.send(loop, [task], text, comments=numbers))["deliveries"][0]}
-
-
-def known(loop: Loop, task: str) -> None:
-    """Raises NotRunning while the supervisor recovers, NotFound for a task that there is not."""
-    loop.refuse_early()
-    try:
-        loop.ledger.launch_row(task)
-    except KeyError:
-        raise NotFound("no task", on=task, hint="nightcrew status") from None
 
 
 OPS: Mapping[str, codec.Handler] = {"comment": comment, "drop": drop, "decide": decide, "undo": undo, "send": send}
