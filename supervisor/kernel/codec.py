@@ -220,6 +220,8 @@ def _either(kinds: tuple[Any, ...], mode: _Mode) -> Reader | None:
     def read(value: Any) -> Any:
         if value is None and optional:
             return None
+        if mode is _TRUST and not isinstance(value, list | dict | str):  # none of the readers is for it
+            return value
         why: list[str] = []
         for one in readers:
             try:
@@ -241,6 +243,14 @@ _CONTAINERS: Mapping[Any, Callable[[Iterable[Any]], Any]] = {
 
 def _sequence(made: Callable[[Iterable[Any]], Any], inner: tuple[Any, ...], mode: _Mode, *, fixed: bool) -> Reader:
     readers = [_reader(kind, mode) for kind in (inner if fixed else inner[:1])]
+
+    def plain(value: Any) -> Any:
+        if not isinstance(value, list | tuple):
+            raise Mismatch("it must be a list")
+        return made(value)
+
+    if not fixed and readers == [None]:
+        return plain
 
     def read(value: Any) -> Any:
         if not isinstance(value, list | tuple) or (fixed and len(value) != len(readers)):
