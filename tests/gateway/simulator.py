@@ -7,14 +7,14 @@ import subprocess
 from pathlib import Path
 
 from nightcrew.plugins.sim import child
-from nightcrew.plugins.sim.child import Told
+from nightcrew.plugins.sim.account import Tally
 from nightcrew.plugins.sim.faults import Fault
 from nightcrew.plugins.sim.server import Running, running
 from nightcrew.plugins.sim.settings import SimSettings
 from tests import warm
 from tests.support import wait_until
 
-__all__ = ["Fault", "Running", "SimSettings", "Simulator", "Told", "running"]
+__all__ = ["Fault", "Running", "SimSettings", "Simulator", "Tally", "running"]
 
 
 class Simulator(child.Simulator):

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from nightcrew.plugins.sim.dialects.types import Ask, Failure, Gauge
+from nightcrew.plugins.sim.dialects import BYTES_PER_TOKEN, Ask, Failure, Gauge
 from nightcrew.plugins.sim.faults import Fault
 from nightcrew.plugins.sim.settings import SimSettings
 from supervisor.gateway.admission.types import Limits, Usage
@@ -214,8 +214,6 @@ class Window:
 # How the simulated provider counts: tokens by size, models by class, and the prefix cache.
 
 
-BYTES_PER_TOKEN = 3.6
-"""Of JSON bodies as agents send them; a little under the 4 characters that are quoted for plain English."""
 LOOK_BACK = 20
 """Blocks before a breakpoint that are searched for an older one (Anthropic's documentation of prompt caching)."""
 
@@ -336,11 +334,22 @@ class Tally:
     used: dict[str, int] = field(default_factory=dict)
     """Tokens by kind that were really taken, broken off requests included."""
 
+    def add(self, other: Tally) -> None:
+        """Add another one."""
+        for name in ("asked", "answered", "cancelled", "cut"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in ("refused", "reported", "used"):
+            _add(getattr(self, name), getattr(other, name))
+
+
+def _add(sums: dict[str, int], more: Mapping[str, int]) -> None:
+    for name, number in more.items():
+        sums[name] = sums.get(name, 0) + number
+
 
 def add_usage(sums: dict[str, int], usage: Usage) -> None:
     """Sum up by kind."""
-    for kind, tokens in asdict(usage).items():
-        sums[kind] = sums.get(kind, 0) + tokens
+    _add(sums, asdict(usage))
 
 
 @dataclass(slots=True)

@@ -17,27 +17,14 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from types import TracebackType
 from typing import Any, Self
 
-from nightcrew.plugins.sim.account import label
+from nightcrew.plugins.sim.account import Tally, label
 from nightcrew.plugins.sim.faults import Fault
 from nightcrew.plugins.sim.settings import SimSettings
 from supervisor.kernel.errors import ToolFailed
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What the simulator says of one key and model class, or the sum of several; see `nightcrew.plugins.sim.account.Tally`."""
-
-    asked: int
-    answered: int
-    cancelled: int
-    cut: int
-    refused: Mapping[str, int]
-    reported: Mapping[str, int]
-    used: Mapping[str, int]
 
 
 class Simulator:
@@ -109,16 +96,14 @@ class Simulator:
         entries: list[dict[str, Any]] = self.stats()["last"]
         return entries
 
-    def tally(self, key: str | None = None, model_class: str | None = None) -> Told:
-        """The sum over one key (or all) and one model class (or all)."""
-        wanted = [
-            told
-            for told in self.stats()["tallies"]
-            if (key is None or told["key"] == label(key)) and (model_class is None or told["model_class"] == model_class)
-        ]
-        numbers = {name: sum(told[name] for told in wanted) for name in ("asked", "answered", "cancelled", "cut")}
-        refused, reported, used = (_summed([told[name] for told in wanted]) for name in ("refused", "reported", "used"))
-        return Told(**numbers, refused=refused, reported=reported, used=used)
+    def tally(self, key: str | None = None, model_class: str | None = None) -> Tally:
+        """Return the sum over one key (or all) and one model class (or all)."""
+        found = Tally()
+        for told in self.stats()["tallies"]:
+            whose, what = told.pop("key"), told.pop("model_class")
+            if (key is None or whose == label(key)) and model_class in (None, what):
+                found.add(Tally(**told))
+        return found
 
     def _post(self, verb: str, body: object) -> None:
         data = json.dumps(body).encode()
@@ -128,7 +113,3 @@ class Simulator:
         except urllib.error.HTTPError as error:
             with error:
                 raise ValueError(json.load(error)["error"]) from None
-
-
-def _summed(counters: list[dict[str, int]]) -> dict[str, int]:
-    return {name: sum(counter.get(name, 0) for counter in counters) for counter in counters for name in counter}

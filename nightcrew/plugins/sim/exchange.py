@@ -10,7 +10,7 @@ import random
 import re
 import time
 import zlib
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from email.utils import formatdate
 from functools import cache
@@ -29,16 +29,12 @@ from nightcrew.plugins.sim.account import (
     label,
     model_class,
     safe_path,
-    tokens_of,
     without_secrets,
 )
-from nightcrew.plugins.sim.answers import compose
-from nightcrew.plugins.sim.batches import Batches
-from nightcrew.plugins.sim.dialects.anthropic import Anthropic
-from nightcrew.plugins.sim.dialects.chat import Chat
-from nightcrew.plugins.sim.dialects.types import WORDS, Answer, Ask, Dialect, Failure, Frame, compact
-from nightcrew.plugins.sim.faults import NO_FAULT, Facts, Fault, FaultBook, Manner, Wire
+from nightcrew.plugins.sim.dialects import Answer, Ask, Dialect, Failure, Frame, compact, compose
+from nightcrew.plugins.sim.faults import NO_FAULT, Fault, FaultBook, Manner, Wire
 from nightcrew.plugins.sim.settings import SimSettings
+from supervisor.gateway.admission.types import Usage
 from supervisor.host.clock import Clock, SystemClock
 
 # Broken http
@@ -54,23 +50,23 @@ _INSIDE = re.compile(rb"(?<=[\xc2-\xf4])(?=[\x80-\xbf])")
 
 
 async def broken(kind: Wire, headers: Mapping[str, str], body: bytes) -> bytes:
-    """The raw bytes of an answer that is broken in this way; nothing for `no_answer`."""
+    """Return the raw bytes of an answer that is broken in this way; nothing for `no_answer`."""
+    more, sent = {"Content-Length": str(max(0, len(body) - 10))}, body
     match kind:
         case "no_answer":
             return b""
         case "mid_headers":
             return _head(headers)[:40]
-        case "length_short":
-            return _head({**headers, "Content-Length": str(max(0, len(body) - 10))}) + b"\r\n" + body
         case "length_long":
-            return _head({**headers, "Content-Length": str(len(body) + 1000)}) + b"\r\n" + body
+            more = {"Content-Length": str(len(body) + 1000)}
         case "no_chunk_end":
-            return _head({**headers, "Transfer-Encoding": "chunked"}) + b"\r\n" + f"{len(body):x}\r\n".encode() + body + b"\r\n"
+            more, sent = {"Transfer-Encoding": "chunked"}, b"%x\r\n%b\r\n" % (len(body), body)
         case "gzip_bomb":
-            packed = await asyncio.to_thread(_bomb)
-            return _head({**headers, "Content-Encoding": "gzip", "Content-Length": str(len(packed))}) + b"\r\n" + packed
-        case _:
-            raise ValueError(f"nothing is broken: {kind!r}")
+            sent = await asyncio.to_thread(_bomb)
+            more = {"Content-Encoding": "gzip", "Content-Length": str(len(sent))}
+        case _:  # the length is too short
+            pass
+    return _head({**headers, **more}) + b"\r\n" + sent
 
 
 def _head(headers: Mapping[str, str]) -> bytes:
@@ -85,7 +81,7 @@ def _bomb() -> bytes:
 
 
 def writes(data: bytes, manner: Manner) -> Iterator[bytes]:
-    """One event's bytes as the separate writes that `manner` makes of them."""
+    """Yield one event's bytes as the separate writes that `manner` makes of them."""
     match manner:
         case "bytes":
             yield from (data[place : place + 1] for place in range(len(data)))
@@ -101,11 +97,11 @@ def writes(data: bytes, manner: Manner) -> Iterator[bytes]:
 
 # Provider
 # --------
-# The simulated provider's state, shared by all its connections, and the same controls in Python that `/sim/...` gives over HTTP.
 
 
 class Provider:
-    """One provider. `clock` moves its buckets and windows and dates its headers; `rng` decides lengths and chances."""
+    """One provider's state, shared by all its connections. `clock` moves its buckets and windows and dates its headers; `rng` decides
+    lengths and chances."""
 
     def __init__(self, settings: SimSettings, *, clock: Clock | None = None, rng: random.Random | None = None) -> None:
         self.settings = settings
@@ -114,12 +110,22 @@ class Provider:
         self.accounts = Accounts(settings, self.clock, rng)
         self.faults = FaultBook(rng)
         self.stats = Stats(settings.keep_last)
-        self.batches = Batches(settings, self.clock, rng, (self.accounts, self.faults, self.stats))
+        self.releases: list[Callable[[], None]] = []
+        """Called when a name is released."""
         self._held: dict[str, asyncio.Event] = {}
 
     def fault(self, faults: Iterable[Fault]) -> None:
         """Put these faults behind those that are in force."""
         self.faults.add(faults)
+
+    def knows(self, key: str) -> bool:
+        """Tell whether it takes the key."""
+        return key in self.settings.keys if self.settings.keys else bool(key) or not self.settings.needs_key
+
+    def answer(self, ask: Ask, usage: Usage, fault: Fault, answer_id: str) -> Answer:
+        """Compose an answer."""
+        created = int(self.clock.wall())
+        return compose(ask, usage, fault, per_event=self.settings.tokens_per_event, answer_id=answer_id, created=created)
 
     async def held(self, name: str) -> None:
         """Wait until `name` is released."""
@@ -131,22 +137,79 @@ class Provider:
 
     def release(self, name: str) -> None:
         """Let every answer go that waits for `name` now, and every batch that is held; later ones wait anew."""
-        self.batches.release()
+        for release in self.releases:
+            release()
         self._held.pop(name, asyncio.Event()).set()
 
 
 # Exchange
 # --------
-# One request for a completion, from its body to the last byte of its answer.
 
 
 PING_EVERY_S = 0.2
 """Of endless pings. Real ones are ten seconds and more apart."""
 SIMULATED = {"x-simulated": "nightcrew"}
+_INVALID = Ask("", stream=False, max_tokens=None, body={})
+
+
+class Refused(Exception):
+    """The request is answered with an error."""
+
+    def __init__(self, response: web.Response) -> None:
+        super().__init__(response.status)
+        self.response = response
 
 
 class _Cut(Exception):
     """End the connection here."""
+
+
+async def arrive(provider: Provider, dialect: Dialect, request: web.Request, api: str = "") -> Exchange:
+    """Read a request, write it down, check it, and give it the fault that is meant for it. `api`: what faults call its route, unless that
+    is the dialect's. Raises Refused."""
+    try:
+        body = await request.read()
+    except web.HTTPRequestEntityTooLarge:
+        raise _written(provider, dialect, request, b"", api).refused(Failure(413), "invalid") from None
+    exchange = _written(provider, dialect, request, body or b"{}", api)
+    if not provider.knows(exchange.key):
+        raise exchange.refused(Failure(401), "key")
+    if exchange.ask is _INVALID:
+        raise exchange.refused(Failure(400), "invalid")
+    exchange.fault = provider.faults.choose(exchange.entry.api, exchange.ask.model, exchange.key, body)
+    return exchange
+
+
+def _written(provider: Provider, dialect: Dialect, request: web.Request, body: bytes, api: str) -> Exchange:
+    key, number = key_of(request), provider.stats.number()
+    try:
+        ask = dialect.read(request.path, request.query, json.loads(body))
+    except (KeyError, TypeError, ValueError):
+        ask = _INVALID
+    entry = Entry(
+        number=number,
+        at=time.monotonic(),
+        method=request.method,
+        path=safe_path(request.path, request.query),
+        api=api or dialect.api,
+        model=ask.model,
+        stream=ask.stream,
+        key=label(key),
+        headers=without_secrets(request.headers.items()),
+        body_sha256=hashlib.sha256(body).hexdigest(),
+        body_bytes=len(body),
+    )
+    provider.stats.last.append(entry)
+    tally = provider.stats.tally(entry.key, model_class(ask.model))
+    tally.asked += 1
+    return Exchange(provider, dialect, request, entry, tally, key, ask, NO_FAULT, f"sim{number:09d}")
+
+
+def key_of(request: web.Request) -> str:
+    """The key, wherever one of the providers looks for it; empty when there is none."""
+    headers = request.headers
+    bearer = headers.get("Authorization", "").removeprefix("Bearer ")
+    return headers.get("x-api-key") or headers.get("x-goog-api-key") or bearer or request.query.get("key", "")
 
 
 @dataclass(slots=True)
@@ -164,12 +227,11 @@ class Exchange:
     request_id: str
 
     async def run(self) -> web.StreamResponse:
-        """Answer it. However it ends, that is counted once."""
+        """Answer it with a completion. However it ends, that is counted once."""
         try:
             return await self._answer()
         except _Cut:
-            self.end("cut")
-            return hang_up(self.request)
+            return self.hang_up()
         except (asyncio.CancelledError, ConnectionError):
             self.end("cancelled")
             raise
@@ -178,12 +240,12 @@ class Exchange:
         fault, accounts = self.fault, self.provider.accounts
         if fault.status:
             await self._wait(0)
-            return self.refuse_by_fault()
+            self.refuse_by_fault()
         usage = accounts.count(self.ask, self.key, self.entry.body_bytes, fault)
         place = accounts.place(self.key, self.ask.model, usage)
         served = accounts.admit(place, self.ask, usage)
         if isinstance(served, Failure):
-            return self.refuse(served, f"limit:{served.dimension}", place)
+            raise self.refused(served, f"limit:{served.dimension}", place)
         try:
             return await self._serve(served, place)
         finally:
@@ -194,21 +256,18 @@ class Exchange:
         settings = self.provider.settings
         counted = self._headers(place) if settings.head_s else None
         await self._wait(settings.latency_s + settings.head_s)
-        created = int(self.provider.clock.wall())
-        answer = compose(
-            self.ask, served.usage, self.fault, per_event=settings.tokens_per_event, answer_id=self.request_id, created=created
-        )
+        answer = self.provider.answer(self.ask, served.usage, self.fault, self.request_id)
         if not self.ask.stream:
             await self._produce_in_time(served, served.usage.output)
-        headers = (counted or self._headers(place)) | {"Content-Type": self._content_type()}
-        if self.fault.wire:
-            return await self._broken(served, answer, self._twisted(headers))
-        return await self._send(served, answer, self._twisted(headers))
+        is_events = self.ask.stream and not self.ask.array
+        kind = "text/event-stream; charset=utf-8" if is_events else "application/json"
+        headers = self._twisted((counted or self._headers(place)) | {"Content-Type": kind})
+        return await (self._broken if self.fault.wire else self._send)(served, answer, headers)
 
     async def _send(self, served: Served, answer: Answer, headers: Mapping[str, str]) -> web.StreamResponse:
         response = web.StreamResponse(headers=headers)
         if not self.ask.stream:
-            response.content_length = len(self._body(answer))
+            response.content_length = sum(len(frame.data) for frame in self._written(answer))
         await response.prepare(self.request)
         sent = hashlib.sha256()
         self.provider.stats.streams += self.ask.stream
@@ -236,20 +295,17 @@ class Exchange:
     # What is written ------------------------------------------------------------------------------------------------------------
 
     def _written(self, answer: Answer) -> Iterator[Frame]:
-        """The frames of the whole answer, whether it is a stream or not."""
+        """Yield the frames of the whole answer, whether it is a stream or not."""
         if not self.ask.stream:
-            yield Frame(self._body(answer), usage=True)
+            yield Frame(compact(self.dialect.whole(answer)).encode(), usage=True)
             return
-        for frame in self.dialect.frames(self.ask, answer):
+        for frame in self.dialect.frames(answer):
             yield frame
             if frame.usage and self.fault.usage == "duplicated":
                 yield frame
 
-    def _body(self, answer: Answer) -> bytes:
-        return compact(self.dialect.whole(self.ask, answer)).encode()
-
     async def _frames(self, served: Served, answer: Answer) -> AsyncIterator[Frame]:
-        """The same in time: each once its tokens are produced, with what goes wrong amid them."""
+        """Yield the same in time: each once its tokens are produced, with what goes wrong amid them."""
         for place, frame in enumerate(self._written(answer)):
             if place == self.fault.after and self.fault.then:
                 async for extra in self._amid():
@@ -261,26 +317,23 @@ class Exchange:
         self._produce(served, served.usage.output - served.produced)
 
     async def _amid(self) -> AsyncIterator[Frame]:
+        lasts = math.inf if self.fault.for_s is None else self.fault.for_s
         match self.fault.then:
             case "cut":
                 raise _Cut
             case "error":
-                status = self.fault.error_status
-                failure = Failure(status, self.fault.message or WORDS.get(status, "error"), self.fault.reason)
+                failure = Failure(self.fault.error_status, self.fault.message, self.fault.reason)
                 yield Frame(self.dialect.error_frame(failure, self.request_id))
             case "silence":
-                await asyncio.sleep(math.inf if self.fault.for_s is None else self.fault.for_s)
+                await asyncio.sleep(lasts)
             case "pings":
-                pings = None if self.fault.for_s is None else math.ceil(self.fault.for_s / PING_EVERY_S)
-                while pings is None or pings > 0:
+                while lasts > 0:
                     yield Frame(self.dialect.ping())
                     await asyncio.sleep(PING_EVERY_S)
-                    pings = None if pings is None else pings - 1
+                    lasts -= PING_EVERY_S
 
     async def _produce_in_time(self, served: Served, tokens: int) -> None:
-        if tokens == 0:
-            return
-        if rate := self.provider.settings.tokens_per_s:
+        if tokens and (rate := self.provider.settings.tokens_per_s):
             await asyncio.sleep(tokens / rate)
         self._produce(served, tokens)
 
@@ -294,28 +347,43 @@ class Exchange:
         if self.fault.hold:
             await self.provider.held(self.fault.hold)
 
-    # Headers and refusals -------------------------------------------------------------------------------------------------------
+    # Other answers --------------------------------------------------------------------------------------------------------------
 
-    def refuse(self, failure: Failure, why: str, place: Place | None = None) -> web.Response:
-        """The API's own error, counted as `why`."""
-        headers = self._headers(place)
-        retry_after = self._retry_after(failure)
-        if retry_after is not None:
+    def tell(self, told: Mapping[str, Any]) -> web.Response:
+        """Answer with a JSON object."""
+        self.end("answered")
+        return web.json_response(told, headers=self._headers())
+
+    def tell_lines(self, lines: bytes) -> web.Response:
+        """Answer with lines of JSON."""
+        self.end("answered")
+        return web.Response(body=lines, headers=self._headers() | {"Content-Type": "application/x-jsonl"})
+
+    def refused(self, failure: Failure, why: str, place: Place | None = None) -> Refused:
+        """Return the API's own error, counted as `why`."""
+        headers = self._headers(place) | {"Content-Type": "application/json"}
+        if (retry_after := self._retry_after(failure)) is not None:
             headers["retry-after"] = retry_after
         self.end(why)
         self.tally.refused[why] = self.tally.refused.get(why, 0) + 1
         body = compact(self.dialect.error(failure, self.request_id)).encode()
-        return web.Response(status=failure.status, body=body, headers=self._twisted(headers | {"Content-Type": "application/json"}))
+        return Refused(web.Response(status=failure.status, body=body, headers=self._twisted(headers)))
 
-    def refuse_by_fault(self) -> web.Response:
-        """The error that the fault asks for."""
-        status = self.fault.status
-        opens_at = self.provider.clock.wall() + float(self.fault.retry_after or 0) if self.fault.reason == "window" else 0.0
-        failure = Failure(status, self.fault.message or WORDS.get(status, "error"), self.fault.reason, opens_at=opens_at)
-        return self.refuse(failure, f"fault:{status}")
+    def refuse_by_fault(self) -> None:
+        """Raise the error that the fault asks for, if it asks for one."""
+        if status := self.fault.status:
+            opens_at = self.provider.clock.wall() + float(self.fault.retry_after or 0) if self.fault.reason == "window" else 0.0
+            raise self.refused(Failure(status, self.fault.message, self.fault.reason, opens_at=opens_at), f"fault:{status}")
+
+    def hang_up(self) -> web.Response:
+        """Close the connection once what was written is out. The response only ends the handler: it cannot be written any more."""
+        self.end("cut")
+        if self.request.transport is not None:
+            self.request.transport.close()
+        return web.Response()
 
     def _retry_after(self, failure: Failure) -> str | None:
-        """The scripted text, or whole seconds, rounded up, of a wait that is known. Gemini says it in the body."""
+        """Return the scripted text, or whole seconds, rounded up, of a wait that is known. Gemini says it in the body."""
         text = self.fault.retry_after
         if text is not None and text.startswith("date:"):
             return formatdate(self.provider.clock.wall() + float(text.removeprefix("date:")), usegmt=True)
@@ -323,151 +391,31 @@ class Exchange:
             return str(max(1, math.ceil(failure.wait_s)))
         return text
 
-    def _headers(self, place: Place | None) -> dict[str, str]:
+    def _headers(self, place: Place | None = None) -> dict[str, str]:
         headers = SIMULATED | self.dialect.id_headers(self.request_id)
         if place is None:
             return headers
         accounts = self.provider.accounts
-        limits = accounts.window_headers(self.key) or self.dialect.limit_headers(accounts.gauges(place), self.provider.clock.wall())
-        return headers | limits
+        return headers | (
+            accounts.window_headers(self.key) or self.dialect.limit_headers(accounts.gauges(place), self.provider.clock.wall())
+        )
 
     def _twisted(self, headers: Mapping[str, str]) -> dict[str, str]:
-        """With what the fault sets or takes away."""
+        """Return them with what the fault sets or takes away."""
         changed = {name.lower(): text for name, text in self.fault.headers.items()}
         kept = {name: text for name, text in headers.items() if name.lower() not in changed}
         return kept | {name: text for name, text in changed.items() if text is not None}
 
-    def _content_type(self) -> str:
-        if self.ask.stream and not self.ask.array:
-            return "text/event-stream; charset=utf-8"
-        return "application/json"
-
     # The account ----------------------------------------------------------------------------------------------------------------
 
     def _reported(self, frame: Frame, answer: Answer) -> None:
-        """A final usage was written. Said twice, it still counts once."""
+        """Note that a final usage was written. Said twice, it still counts once."""
         if frame.usage and answer.usage is not None and self.entry.usage is None:
             self.entry.usage = answer.usage
             add_usage(self.tally.reported, answer.usage)
 
     def end(self, outcome: str) -> None:
-        """It is over: write down how."""
+        """Write down how it ended."""
         self.entry.outcome = outcome
-        match outcome:
-            case "answered":
-                self.tally.answered += 1
-            case "cancelled":
-                self.tally.cancelled += 1
-            case "cut":
-                self.tally.cut += 1
-
-
-def hang_up(request: web.Request) -> web.Response:
-    """Close the connection once what was written is out. The response only ends the handler: it cannot be written any more."""
-    if request.transport is not None:
-        request.transport.close()
-    return web.Response()
-
-
-# Request handler
-# ---------------
-# Where requests come in: they are read, written down, checked, and given the fault that is meant for them.
-
-
-_INVALID = Ask("", stream=False, max_tokens=None, body={})
-CLAUDE_MODELS = ("claude-opus-4-8", "claude-sonnet-4-5", "claude-haiku-4-5")
-GPT_MODELS = ("gpt-5", "gpt-5-mini")
-"""Named in lists of models; requests for any other name are served as well."""
-_COUNTED = {"anthropic": "input_tokens", "gemini": "totalTokens"}
-
-
-async def complete(provider: Provider, dialect: Dialect, request: web.Request) -> web.StreamResponse:
-    """Answer a request for a completion."""
-    try:
-        body = await request.read()
-    except web.HTTPRequestEntityTooLarge:
-        return exchange_of(provider, dialect, request, b"").refuse(Failure(413, WORDS[413]), "invalid")
-    exchange = exchange_of(provider, dialect, request, body)
-    if not is_known(provider, exchange.key):
-        return exchange.refuse(Failure(401, WORDS[401]), "key")
-    if exchange.ask is _INVALID:
-        return exchange.refuse(Failure(400, WORDS[400]), "invalid")
-    exchange.fault = provider.faults.choose(Facts(dialect.api, exchange.ask.model, exchange.key, body))
-    return await exchange.run()
-
-
-async def count(provider: Provider, dialect: Dialect, request: web.Request) -> web.Response:
-    """Say how many tokens a body has. It costs none, and its own limit on requests is not simulated."""
-    body = await request.read()
-    exchange = exchange_of(provider, dialect, request, body)
-    exchange.entry.api = "count_tokens"
-    fault = exchange.fault = provider.faults.choose(Facts("count_tokens", exchange.ask.model, exchange.key, body))
-    if not is_known(provider, exchange.key):
-        return exchange.refuse(Failure(401, WORDS[401]), "key")
-    if exchange.ask is _INVALID:
-        return exchange.refuse(Failure(400, WORDS[400]), "invalid")
-    if fault.status:
-        return exchange.refuse_by_fault()
-    tokens = tokens_of(len(body)) if fault.input_tokens is None else fault.input_tokens
-    exchange.end("answered")
-    return web.json_response({_COUNTED[dialect.api]: tokens}, headers=SIMULATED | dialect.id_headers(exchange.request_id))
-
-
-async def models(provider: Provider, request: web.Request) -> web.Response:
-    """The list of models, in the shape of the API that the request's headers are of. It costs nothing, and no fault is for it."""
-    key, anthropic = _key(request.headers, request.query), "anthropic-version" in request.headers
-    if not is_known(provider, key):
-        failure = Failure(401, WORDS[401])
-        error = Anthropic().error(failure, "") if anthropic else Chat().error(failure, "")
-        return web.json_response(error, status=401, headers=SIMULATED)
-    return web.json_response(_anthropic_models() if anthropic else _openai_models(), headers=SIMULATED)
-
-
-def _anthropic_models() -> dict[str, Any]:
-    listed = [{"type": "model", "id": name, "display_name": name, "created_at": "2025-01-01T00:00:00Z"} for name in CLAUDE_MODELS]
-    return {"data": listed, "has_more": False, "first_id": CLAUDE_MODELS[0], "last_id": CLAUDE_MODELS[-1]}
-
-
-def _openai_models() -> dict[str, Any]:
-    return {"object": "list", "data": [{"id": name, "object": "model", "created": 0, "owned_by": "simulated"} for name in GPT_MODELS]}
-
-
-def exchange_of(provider: Provider, dialect: Dialect, request: web.Request, body: bytes) -> Exchange:
-    """Write a request down."""
-    key, ask, number = _key(request.headers, request.query), _read(dialect, request, body), provider.stats.number()
-    entry = Entry(
-        number=number,
-        at=time.monotonic(),
-        method=request.method,
-        path=safe_path(request.path, request.query),
-        api=dialect.api,
-        model=ask.model,
-        stream=ask.stream,
-        key=label(key),
-        headers=without_secrets(request.headers.items()),
-        body_sha256=hashlib.sha256(body).hexdigest(),
-        body_bytes=len(body),
-    )
-    provider.stats.last.append(entry)
-    tally = provider.stats.tally(entry.key, model_class(ask.model))
-    tally.asked += 1
-    return Exchange(provider, dialect, request, entry, tally, key, ask, NO_FAULT, f"sim{number:09d}")
-
-
-def _read(dialect: Dialect, request: web.Request, body: bytes) -> Ask:
-    """The request, or `_INVALID`."""
-    try:
-        return dialect.read(request.path, request.query, json.loads(body))
-    except (KeyError, TypeError, ValueError):
-        return _INVALID
-
-
-def _key(headers: Mapping[str, str], query: Mapping[str, str]) -> str:
-    """The key, wherever one of the providers looks for it; empty when there is none."""
-    bearer = headers.get("Authorization", "").removeprefix("Bearer ")
-    return headers.get("x-api-key") or headers.get("x-goog-api-key") or bearer or query.get("key", "")
-
-
-def is_known(provider: Provider, key: str) -> bool:
-    """Whether the provider takes the key."""
-    return key in provider.settings.keys if provider.settings.keys else bool(key) or not provider.settings.needs_key
+        if outcome in ("answered", "cancelled", "cut"):
+            setattr(self.tally, outcome, getattr(self.tally, outcome) + 1)

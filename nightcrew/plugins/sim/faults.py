@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, Literal, get_args
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from pydantic import ConfigDict, TypeAdapter
+
+from nightcrew.plugins.sim.settings import read
 
 # Offered tools
 # -------------
@@ -82,6 +86,8 @@ BatchFault = Literal["", "expired", "canceled"]
 class Fault:
     """One fault. The first group of fields says for whom and how often; all others are what happens, and may be combined."""
 
+    __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid"}
+
     api: str = ""
     """`anthropic`, `count_tokens`, `chat`, `responses`, `gemini`, `batches` (their routes) or `batch` (one request of one); empty: any."""
     model: str = ""
@@ -147,34 +153,13 @@ class Fault:
     """The whole input, the output and the part of the input that was read from the cache, instead of what was counted."""
 
     @staticmethod
-    def from_json(given: Mapping[str, Any]) -> Fault:
-        """Read one.
-
-        Raises:
-            ValueError: names the field that does not exist or the value that it cannot have.
-        """
-        unknown = given.keys() - {known.name for known in fields(Fault)}
-        if unknown:
-            raise ValueError(f"a fault has no field {', '.join(sorted(unknown))}")
-        for name, kind in _CHOICES.items():
-            if given.get(name, "") not in get_args(kind):
-                raise ValueError(f"{name} = {given[name]!r}: one of {', '.join(repr(choice) for choice in get_args(kind))}")
-        return Fault(**given)
+    def from_json(given: Any) -> Fault:
+        """Read one. Raises ValueError, which names the field that does not exist or the value that it cannot have."""
+        return read(_READER, given)
 
 
-_CHOICES = {"wire": Wire, "then": Then, "manner": Manner, "usage": UsageFault, "reason": Reason, "batch": BatchFault}
-
+_READER = TypeAdapter(Fault)
 NO_FAULT = Fault()
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What a fault can match on."""
-
-    api: str
-    model: str
-    key: str
-    body: bytes
 
 
 @dataclass(slots=True)
@@ -183,10 +168,8 @@ class _Rule:
     seen: int = 0
     done: int = 0
 
-    def takes(self, facts: Facts, rng: random.Random) -> bool:
-        """Whether it is this fault's turn. Counts the request when it matches."""
-        if not _matches(self.fault, facts):
-            return False
+    def takes(self, rng: random.Random) -> bool:
+        """Tell whether it is this fault's turn, of a request that matches, and count that."""
         self.seen += 1
         if self.fault.nth not in (0, self.seen) or (self.fault.times is not None and self.done >= self.fault.times):
             return False
@@ -205,27 +188,27 @@ class FaultBook:
         self._rules += [_Rule(fault) for fault in faults]
 
     def clear(self) -> None:
-        """No faults from now on."""
+        """Drop all of them."""
         self._rules.clear()
 
     def done(self) -> list[int]:
-        """How often each one struck, in order."""
+        """Return how often each one struck, in order."""
         return [rule.done for rule in self._rules]
 
-    def choose(self, facts: Facts) -> Fault:
-        """The fault of this request; every rule counts it, the first whose turn it is decides."""
-        turns = [rule for rule in self._rules if rule.takes(facts, self._rng)]
+    def choose(self, api: str, model: str, key: str, body: bytes) -> Fault:
+        """Return the fault of this request; every rule that matches counts it, the first whose turn it is decides."""
+
+        def matches(fault: Fault) -> bool:
+            return (
+                fault.api in ("", api)
+                and fault.model in model
+                and fault.key in ("", key)
+                and fault.contains.encode() in body
+                and (not fault.command or shell_call(json.loads(body), fault.command) is not None)
+            )
+
+        turns = [rule for rule in self._rules if matches(rule.fault) and rule.takes(self._rng)]
         if not turns:
             return NO_FAULT
         turns[0].done += 1
         return turns[0].fault
-
-
-def _matches(fault: Fault, facts: Facts) -> bool:
-    return (
-        fault.api in ("", facts.api)
-        and fault.model in facts.model
-        and fault.key in ("", facts.key)
-        and fault.contains.encode() in facts.body
-        and (not fault.command or shell_call(json.loads(facts.body), fault.command) is not None)
-    )

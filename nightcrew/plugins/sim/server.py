@@ -1,4 +1,4 @@
-"""The simulated provider's HTTP server: routes and controls."""
+"""The simulated provider's HTTP server: routes, and the controls under `/sim/`."""
 
 from __future__ import annotations
 
@@ -14,139 +14,29 @@ from typing import Any
 
 from aiohttp import web
 
-from nightcrew.plugins.sim.batches import Batch, Misshapen, shape
-from nightcrew.plugins.sim.dialects.anthropic import Anthropic
-from nightcrew.plugins.sim.dialects.chat import Chat
-from nightcrew.plugins.sim.dialects.gemini import Gemini
-from nightcrew.plugins.sim.dialects.responses import Responses
-from nightcrew.plugins.sim.dialects.types import WORDS, Ask, Failure
-from nightcrew.plugins.sim.exchange import SIMULATED, Exchange, Provider, complete, count, exchange_of, hang_up, is_known, models
-from nightcrew.plugins.sim.faults import Facts, Fault
+from nightcrew.plugins.sim.account import tokens_of
+from nightcrew.plugins.sim.batches import Batches
+from nightcrew.plugins.sim.dialects import Anthropic, Chat, Dialect, Failure, Gemini, Responses
+from nightcrew.plugins.sim.exchange import SIMULATED, Provider, Refused, arrive, key_of
+from nightcrew.plugins.sim.faults import Fault
 from nightcrew.plugins.sim.settings import SimSettings
 from supervisor.gateway.admission.types import Limits
 from supervisor.host.clock import Clock
 
-# Batch routes
-# ------------
-# The routes of `/v1/messages/batches`.
-
-
-API = "batches"
-"""What faults for these routes name."""
-_PATH = "/v1/messages/batches"
-_LIMIT, _LIMIT_MAX = 20, 1000
-
-
-def add(app: web.Application, provider: Provider) -> None:
-    """Put them into an application."""
-    routes = BatchRoutes(provider)
-    app.router.add_post(_PATH, routes.create)
-    app.router.add_get(_PATH, routes.listed)
-    app.router.add_get(f"{_PATH}/{{id}}", routes.one)
-    app.router.add_get(f"{_PATH}/{{id}}/results", routes.results)
-    app.router.add_post(f"{_PATH}/{{id}}/cancel", routes.cancel)
-
-
-class BatchRoutes:
-    """One handler a route."""
-
-    def __init__(self, provider: Provider) -> None:
-        self._provider = provider
-
-    async def create(self, request: web.Request) -> web.StreamResponse:
-        """A fault of it may refuse it, hold all of it, or make it and break off before it says so."""
-        exchange, refused = await self._begin(request)
-        if refused is not None:
-            return refused
-        try:
-            batch = self._provider.batches.make(exchange.key, exchange.ask.body, exchange.fault)
-        except Misshapen as error:
-            return exchange.refuse(Failure(400, str(error)), "invalid")
-        if exchange.fault.wire == "no_answer":
-            exchange.end("cut")
-            return hang_up(request)
-        return self._said(exchange, self._shape(batch))
-
-    async def listed(self, request: web.Request) -> web.StreamResponse:
-        """The newest first."""
-        exchange, refused = await self._begin(request)
-        if refused is not None:
-            return refused
-        found = self._provider.batches.of_key(exchange.key)
-        names, limit = [batch.id for batch in found], min(int(request.query.get("limit", _LIMIT)), _LIMIT_MAX)
-        start = names.index(after) + 1 if (after := request.query.get("after_id", "")) in names else 0
-        page = found[start : start + limit]
-        told = {"data": [self._shape(batch) for batch in page], "has_more": start + limit < len(found)}
-        return self._said(exchange, {**told, "first_id": page[0].id if page else None, "last_id": page[-1].id if page else None})
-
-    async def one(self, request: web.Request) -> web.StreamResponse:
-        """How it is."""
-        exchange, batch, refused = await self._found(request)
-        return refused or self._said(exchange, self._shape(batch))
-
-    async def results(self, request: web.Request) -> web.StreamResponse:
-        """One line a request, in any order."""
-        exchange, batch, refused = await self._found(request)
-        if refused is not None:
-            return refused
-        if batch.ended is None:
-            return exchange.refuse(Failure(404, "its results are not available before it has ended"), "invalid")
-        exchange.end("answered")
-        headers = SIMULATED | exchange.dialect.id_headers(exchange.request_id) | {"Content-Type": "application/x-jsonl"}
-        return web.Response(body=self._provider.batches.lines(batch), headers=headers)
-
-    async def cancel(self, request: web.Request) -> web.StreamResponse:
-        """Ask that no more of it is processed."""
-        exchange, batch, refused = await self._found(request)
-        if refused is None:
-            self._provider.batches.cancel(batch)
-        return refused or self._said(exchange, self._shape(batch))
-
-    async def _found(self, request: web.Request) -> tuple[Exchange, Batch, web.Response | None]:
-        exchange, refused = await self._begin(request)
-        batch = self._provider.batches.find(exchange.key, request.match_info["id"])
-        if batch is None and refused is None:
-            refused = exchange.refuse(Failure(404, "no such batch"), "invalid")
-        return exchange, batch, refused  # type: ignore[return-value]  # nobody looks at it when it is refused
-
-    async def _begin(self, request: web.Request) -> tuple[Exchange, web.Response | None]:
-        """The request, written down; and its refusal."""
-        body = await request.read()
-        exchange = exchange_of(self._provider, _ANY, request, body or b"{}")
-        exchange.entry.api = API
-        if not is_known(self._provider, exchange.key):
-            return exchange, exchange.refuse(Failure(401, WORDS[401]), "key")
-        exchange.fault = self._provider.faults.choose(Facts(API, "", exchange.key, body))
-        return exchange, exchange.refuse_by_fault() if exchange.fault.status else None
-
-    def _shape(self, batch: Batch) -> dict[str, Any]:
-        return shape(batch, "https://api.simulated.invalid", self._provider.clock.wall(), self._provider.accounts.now())
-
-    def _said(self, exchange: Exchange, told: dict[str, Any]) -> web.Response:
-        exchange.end("answered")
-        return web.json_response(told, headers=SIMULATED | exchange.dialect.id_headers(exchange.request_id))
-
-
-class _AnyBody(Anthropic):
-    """Anthropic's errors and headers, for a body that is no request for a completion."""
-
-    def read(self, path: str, query: Any, body: Any) -> Ask:  # noqa: ARG002 - the interface of all dialects
-        if not isinstance(body, dict):
-            raise TypeError("an object is required")
-        return Ask("", stream=False, max_tokens=None, body=body)
-
-
-_ANY = _AnyBody()
-
-
-# Server
-# ------
-# The simulated provider's HTTP server: routes, who asks, and the controls under `/sim/`.
-
-
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
 ANTHROPIC, CHAT, RESPONSES, GEMINI = Anthropic(), Chat(), Responses(), Gemini()
+_GEMINI = "/{version:v1beta|v1}/models/{model:[^/:]+}"
+COMPLETIONS = {
+    "/v1/messages": ANTHROPIC,
+    "/v1/chat/completions": CHAT,
+    "/v1/responses": RESPONSES,
+    f"{_GEMINI}:generateContent": GEMINI,
+    f"{_GEMINI}:streamGenerateContent": GEMINI,
+}
+COUNTS = {"/v1/messages/count_tokens": ANTHROPIC, f"{_GEMINI}:countTokens": GEMINI}
+CLAUDE_MODELS = ("claude-opus-4-8", "claude-sonnet-4-5", "claude-haiku-4-5")
+GPT_MODELS = ("gpt-5", "gpt-5-mini")
+"""Named in lists of models; requests for any other name are served as well."""
 
 
 @dataclass(slots=True)
@@ -156,6 +46,7 @@ class Running:
     provider: Provider
     url: str
     runner: web.AppRunner = field(repr=False)
+    batches: Batches = field(repr=False)
 
     def faults(self, *faults: Fault) -> None:
         """Put these behind those in force."""
@@ -166,23 +57,23 @@ class Running:
         self.provider.release(name)
 
     def stats(self) -> dict[str, Any]:
-        """What `GET /sim/stats` says."""
+        """Return what `GET /sim/stats` says."""
         return _stats(self.provider, self.runner)
 
 
 @asynccontextmanager
 async def running(settings: SimSettings, *, clock: Clock | None = None, rng: random.Random | None = None) -> AsyncIterator[Running]:
-    """A simulated provider on 127.0.0.1 until the end of the block."""
+    """Run a simulated provider on 127.0.0.1 until the end of the block."""
     provider = Provider(settings, clock=clock, rng=rng)
-    app = web.Application(client_max_size=settings.max_body, middlewares=[_plain_errors])
+    app = web.Application(client_max_size=settings.max_body, middlewares=[_errors])
     runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0.1)
-    _routes(app, provider, runner)
+    batches = _routes(app, provider, runner)
     await runner.setup()
     try:
         site = web.TCPSite(runner, "127.0.0.1", settings.port)
         await site.start()
         host, port = runner.addresses[0][:2]
-        yield Running(provider, f"http://{host}:{port}", runner)
+        yield Running(provider, f"http://{host}:{port}", runner, batches)
     finally:
         await runner.cleanup()
 
@@ -200,22 +91,32 @@ async def serve_until_stopped(settings: SimSettings, announce: Callable[[str], N
 # Routes ---------------------------------------------------------------------------------------------------------------------------
 
 
-def _routes(app: web.Application, provider: Provider, runner: web.AppRunner) -> None:
-    post = app.router.add_post
-    app.router.add_get("/", _home)
-    post("/v1/messages", partial(complete, provider, ANTHROPIC))
-    post("/v1/messages/count_tokens", partial(count, provider, ANTHROPIC))
-    post("/v1/chat/completions", partial(complete, provider, CHAT))
-    post("/v1/responses", partial(complete, provider, RESPONSES))
-    for version in ("v1beta", "v1"):
-        path = f"/{version}/models/{{model:[^/:]+}}"
-        post(f"{path}:generateContent", partial(complete, provider, GEMINI))
-        post(f"{path}:streamGenerateContent", partial(complete, provider, GEMINI))
-        post(f"{path}:countTokens", partial(count, provider, GEMINI))
-    add(app, provider)
-    app.router.add_get("/v1/models", partial(models, provider))
-    app.router.add_get("/sim/stats", partial(_tell, provider, runner))
+def _routes(app: web.Application, provider: Provider, runner: web.AppRunner) -> Batches:
+    get, post = app.router.add_get, app.router.add_post
+    get("/", _home)
+    for path, dialect in COMPLETIONS.items():
+        post(path, partial(_complete, provider, dialect))
+    for path, dialect in COUNTS.items():
+        post(path, partial(_count, provider, dialect))
+    get("/v1/models", partial(_models, provider))
+    get("/sim/stats", partial(_tell, provider, runner))
     post("/sim/{verb:faults|release|limits|clear}", partial(_control, provider))
+    return Batches(app, provider)
+
+
+@web.middleware
+async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answer what an exchange refuses; and what no route and no dialect answers in the shape that most clients read."""
+    try:
+        return await handler(request)
+    except Refused as refused:
+        return refused.response
+    except web.HTTPException as error:
+        return _plain(ANTHROPIC, Failure(error.status, error.reason))
+
+
+def _plain(dialect: Dialect, failure: Failure) -> web.Response:
+    return web.json_response(dialect.error(failure, ""), status=failure.status, headers=SIMULATED)
 
 
 async def _home(_request: web.Request) -> web.Response:
@@ -223,18 +124,34 @@ async def _home(_request: web.Request) -> web.Response:
     return web.Response(headers=SIMULATED)
 
 
+async def _complete(provider: Provider, dialect: Dialect, request: web.Request) -> web.StreamResponse:
+    """Answer a request for a completion."""
+    return await (await arrive(provider, dialect, request)).run()
+
+
+async def _count(provider: Provider, dialect: Dialect, request: web.Request) -> web.Response:
+    """Say how many tokens a body has. It costs none, and its own limit on requests is not simulated."""
+    exchange = await arrive(provider, dialect, request, "count_tokens")
+    exchange.refuse_by_fault()
+    scripted = exchange.fault.input_tokens
+    return exchange.tell({dialect.counted: tokens_of(exchange.entry.body_bytes) if scripted is None else scripted})
+
+
+async def _models(provider: Provider, request: web.Request) -> web.Response:
+    """List the models, in the shape of the API that the request's headers are of. It costs nothing, and no fault is for it."""
+    anthropic = "anthropic-version" in request.headers
+    if not provider.knows(key_of(request)):
+        return _plain(ANTHROPIC if anthropic else CHAT, Failure(401))
+    if not anthropic:
+        models = [{"id": name, "object": "model", "created": 0, "owned_by": "simulated"} for name in GPT_MODELS]
+        return web.json_response({"object": "list", "data": models}, headers=SIMULATED)
+    listed = [{"type": "model", "id": name, "display_name": name, "created_at": "2025-01-01T00:00:00Z"} for name in CLAUDE_MODELS]
+    ends = {"has_more": False, "first_id": CLAUDE_MODELS[0], "last_id": CLAUDE_MODELS[-1]}
+    return web.json_response({"data": listed, **ends}, headers=SIMULATED)
+
+
 async def _tell(provider: Provider, runner: web.AppRunner, _request: web.Request) -> web.Response:
     return web.json_response(_stats(provider, runner))
-
-
-@web.middleware
-async def _plain_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """What no route and no dialect answers: the server's own errors, in the shape that most clients read."""
-    try:
-        return await handler(request)
-    except web.HTTPException as error:
-        failure = Failure(error.status, error.reason)
-        return web.json_response(ANTHROPIC.error(failure, ""), status=error.status, headers=SIMULATED)
 
 
 async def _control(provider: Provider, request: web.Request) -> web.Response:

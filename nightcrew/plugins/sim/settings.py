@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeVar
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from supervisor.gateway.admission.types import Limits
 
+T = TypeVar("T")
 LIMITS = Limits(rpm=1000, itpm=80_000, otpm=16_000)
 """As the headers of a live answer of August 2025 said."""
 
@@ -23,6 +27,8 @@ class WindowLimit:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimSettings:
     """How the provider limits, answers and counts. Tokens are whole, times in seconds, rates per minute unless they say otherwise."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid"}
 
     port: int = 0
     """On 127.0.0.1; 0 takes a free one."""
@@ -84,22 +90,15 @@ class SimSettings:
     """Requests that `/sim/stats` tells about."""
 
     @staticmethod
-    def from_json(given: Mapping[str, object]) -> SimSettings:
-        """Read what `dataclasses.asdict` wrote, or any part of it.
+    def from_json(given: Any) -> SimSettings:
+        """Read what `dataclasses.asdict` wrote, or any part of it. Raises ValueError for a key that does not exist."""
+        return read(TypeAdapter(SimSettings), given)
 
-        Raises:
-            TypeError: for a key that does not exist.
-        """
-        unknown = given.keys() - {known.name for known in fields(SimSettings)}
-        if unknown:
-            raise TypeError(f"no such setting: {', '.join(sorted(unknown))}")
-        read: dict[str, object] = dict(given)
-        if isinstance(limits := given.get("limits"), dict):
-            read["limits"] = Limits(**limits)
-        if isinstance(classes := given.get("classes"), dict):
-            read["classes"] = {name: Limits(**limits) for name, limits in classes.items()}
-        if isinstance(windows := given.get("windows"), list):
-            read["windows"] = tuple(WindowLimit(**window) for window in windows)
-        if isinstance(keys := given.get("keys"), list):
-            read["keys"] = tuple(keys)
-        return SimSettings(**read)  # type: ignore[arg-type]  # the rest are plain numbers, as JSON has them
+
+def read(reader: TypeAdapter[T], given: Any) -> T:
+    """Read a value. Raises ValueError, which names the field that is wrong."""
+    try:
+        return reader.validate_python(given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None

@@ -102,7 +102,7 @@ class World:
     @property
     def made(self) -> list[int]:
         """How many requests each batch had that the provider made."""
-        return [len(batch.requests) for batch in reversed(self.sim.provider.batches.of_key(KEY))]
+        return [len(batch.requests) for batch in reversed(self.sim.batches.of_key(KEY))]
 
 
 def in_world(tmp_path: Path, work: Callable[[World], Any], **sim: Any) -> None:

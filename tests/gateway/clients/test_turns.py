@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nightcrew.plugins.sim.account import BYTES_PER_TOKEN
+from nightcrew.plugins.sim.dialects import BYTES_PER_TOKEN
 from tests.gateway.clients.kit import ClaudeCode, Codex, Endpoint, Through
 
 Either = ClaudeCode | Codex

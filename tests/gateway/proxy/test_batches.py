@@ -195,7 +195,7 @@ def test_a_batch_whose_answer_was_lost_is_found_again_and_not_made_twice(tmp_pat
             found = await make(gate, token, "a", "b", key="items of the map")
             same = await make(gate, token, "a", "b", key="items of the map")
             assert found["id"] == same["id"] and found["processing_status"] == "ended"
-            assert len(sim.provider.batches.of_key(KEY)) == 1 == len(await settled(gate.home, 1))
+            assert len(sim.batches.of_key(KEY)) == 1 == len(await settled(gate.home, 1))
             assert (await make(gate, token, "a", "b", key="other items"))["id"] != found["id"]
             assert (await make(gate, gate.crew.agent("run/b"), "a", "b", key="items of the map"))["id"] != found["id"]
 
