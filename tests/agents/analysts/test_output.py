@@ -135,13 +135,16 @@ def test_a_signal_amid_the_start_of_a_child_ends_both(monkeypatch: pytest.Monkey
 
     def interrupted(*args: Any, **kwargs: Any) -> subprocess.Popen[bytes]:
         children.append(start(*args, **kwargs))
-        sources.stop(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
         return children[0]
 
-    monkeypatch.setattr(sources._Stop, "number", 0)
     monkeypatch.setattr(subprocess, "Popen", interrupted)
-    with pytest.raises(SystemExit) as stopped:
-        sources.run(sources.Command("sleep", ("sleep", "1000"), 60), tmp_path)
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        with pytest.raises(SystemExit) as stopped:
+            sources.run(sources.Command("sleep", ("sleep", "1000"), 60), tmp_path)
+    finally:
+        signal.signal(signal.SIGTERM, before)
     assert stopped.value.code == 128 + signal.SIGTERM and children[0].returncode == -signal.SIGKILL
 
 
