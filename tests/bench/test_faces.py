@@ -11,8 +11,8 @@ API = views.FacesApiOptions(alone=3, together=60, clients=2)  # processor time i
 
 
 def test_its_figures(tmp_path: Path) -> None:
-    few = views.FacesOptions(agents=3, steady_s=0.5, keys=2, starts=1, lines=1, web=WEB, api=API)
-    report = views.measure_faces(few, tmp_path, lambda _: None)
+    few = views.Options(agents=3, steady_s=0.5, keys=2, starts=1, lines=1, web=WEB, api=API)
+    report = views.measure(few, tmp_path, lambda _: None)
     assert report["top"].keys() == {"agents", "cpu_percent", "rss_mb", "key_ms_p50", "start_ms"} and report["top"]["agents"] == 3
     assert all(value > 0 for name, value in report["top"].items() if name != "cpu_percent")
     assert report["web"].keys() == {"clients", "cpu_percent", "event_ms_p50", "page_kb", "first_paint_ms"}

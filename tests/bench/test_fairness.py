@@ -308,13 +308,13 @@ def test_with_the_admission_switched_off_the_aims_are_missed() -> None:
     report = runs.measure_scenarios([1], MINUTES, scenarios=broken, cases={})
     missed = {aim["aim"] for aim in report["aims"] if not aim["met"]}
     assert {"nightcrew upstream_429 <= 0", "nightcrew jain >= 0.99", "two_hogs jain >= 0.99", "outside_use upstream_429 <= 2"} <= missed
-    assert runs.table_scenarios(report).count("MISSED") == len(missed)
+    assert runs.table(report).count("MISSED") == len(missed)
 
 
 def test_the_command_prints_what_the_issue_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """In two virtual minutes instead of its ten: every scenario runs, and no figure is judged."""
-    assert runs.SCENARIOS_QUICK_S == 600
-    monkeypatch.setattr(runs, "SCENARIOS_QUICK_S", 120)
+    assert runs.QUICK.virtual_s == 600
+    monkeypatch.setattr(runs, "QUICK", runs.Options(virtual_s=120))
     monkeypatch.setattr(runs, "LEARNED_LIMITS_QUICK_S", runs.LEARNED_LIMITS_QUICK_S / 5)
     done = CliRunner().invoke(cli, ["bench", "fairness", "--quick", "--seeds", "1", "--json"])
     assert done.exit_code == 0, done.output
@@ -327,7 +327,7 @@ def test_the_command_prints_what_the_issue_asks_for(monkeypatch: pytest.MonkeyPa
     assert all(figures.keys() == keys for figures in report["scenarios"].values())
     assert report["sustainable"].keys() == {"5", "10", "15", "20"}
     assert all(0 < share <= 1.1 for share in report["sustainable"].values())
-    table = runs.table_scenarios(report)
+    table = runs.table(report)
     assert all(name in table for name in report["scenarios"])
 
 

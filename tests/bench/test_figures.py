@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from nightcrew.plugins.bench.arrivals import Spawn, summary
 from nightcrew.plugins.bench.crews import in_turns
-from nightcrew.plugins.bench.figures import Aim, Spawn, missed, quantile, rows, summary, table
+from nightcrew.plugins.bench.figures import Aim, missed, quantile, rows
+from nightcrew.plugins.bench.spawn import table
 
 
 def spawn(ms: float) -> Spawn:

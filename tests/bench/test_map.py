@@ -10,10 +10,10 @@ import pytest
 
 from nightcrew.plugins.bench import map as fixtures
 from nightcrew.plugins.bench import map as measure
-from nightcrew.plugins.bench.map import MeasureOptions
+from nightcrew.plugins.bench.map import Options
 from tests.bench.test_spawn import users_of
 
-TINY = MeasureOptions(files=60, agents=3, work_s=8.0, crashes=0.1, pools=1, calls=20, seed=3)
+TINY = Options(files=60, agents=3, work_s=8.0, crashes=0.1, pools=1, calls=20, seed=3)
 KEYS = {"files", "agents", "wall_s", "pool_wall_s", "efficiency", "crashes_injected", "lost", "duplicates", "resume_s", "prompt"}
 
 
@@ -33,7 +33,7 @@ def test_every_figure_is_there(tmp_path: Path) -> None:
 
 def test_what_is_expected_is_computed_from_the_files(tmp_path: Path) -> None:
     place = fixtures.make(tmp_path, 5, seed=1, rounds=1, crashes=0.5)
-    names = fixtures.names_fixtures(place)
-    assert len(names) == 5 and [name for name, _ in fixtures.expected_fixtures(place, names)] == names
+    names = fixtures.mapped_files(place)
+    assert len(names) == 5 and [name for name, _ in fixtures.expected_results(place, names)] == names
     assert measure._differs([("a", [1])], [("a", [2])]) == "1 lines for 1, different from 0 on"
     assert fixtures.rounds_for(0.001) >= 1

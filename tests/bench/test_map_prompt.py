@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nightcrew.plugins.bench.gateway.measure import Bucket, Sample
+from nightcrew.plugins.bench.gateway.learned import Bucket, Sample
 from nightcrew.plugins.bench.map import PromptOptions, measure_prompt, utilisation
 
 

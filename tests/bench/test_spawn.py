@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from nightcrew.plugins.bench import figures, spawn, verbs
+from nightcrew.plugins.bench import spawn, verbs
 from nightcrew.plugins.bench.crews import by_hand, make_repository
 from nightcrew.plugins.bench.spawn import Options, Waiting, measure
 from supervisor.kernel.errors import ToolFailed
@@ -101,7 +101,7 @@ def test_the_rest_was_measured(report: dict[str, Any]) -> None:
     assert idle["runner_unshared_mb"] < idle["rss_mb"]
     assert report["ratio"] == pytest.approx(report["spawn"]["1"]["ms_p50"] / report["plain"]["1"]["ms_p50"], abs=0.01)
     assert report["repository"]["files"] == 40
-    assert figures.table(report).count("plain") == 4
+    assert spawn.table(report).count("plain") == 4
 
 
 def test_work_beside_what_waits_was_measured(report: dict[str, Any]) -> None:
@@ -115,7 +115,7 @@ def test_work_beside_what_waits_was_measured(report: dict[str, Any]) -> None:
     assert report["scale"]["ms_per_task"] == pytest.approx(1000 / waiting["10"]["tasks_per_s"], rel=0.01)
     cpu_ms = report["scale"]["cpu_ms"]  # counted in steps of 10 ms, which is more than some of them cost over so few tasks
     assert cpu_ms.keys() == {"supervisor", "git", "tmux", "runner"} and min(cpu_ms.values()) >= 0 < sum(cpu_ms.values())
-    assert figures.table(report).count("most waiting over fewest") == 4
+    assert spawn.table(report).count("most waiting over fewest") == 4
 
 
 def test_the_same_seed_is_the_same_commit(tmp_path: Path) -> None:

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import shutil
 import statistics
-import subprocess
+import sys
 import tarfile
 import zipfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nightcrew.plugins.bench import analyst_pool, crews
-from nightcrew.plugins.bench.crews import by_hand, commit_all
-from supervisor.host.paths import Home
-from supervisor.kernel.errors import NotRunning, ToolFailed, UsageError, last_line
-from supervisor.store import queries, sqlite
+from nightcrew.plugins.analyze import scores
+from nightcrew.plugins.analyze.analyst import Progress, read_parameters, survey
+from nightcrew.plugins.bench import pool
+from nightcrew.plugins.bench.crews import Say, SupervisedRun, by_hand, commit_all, machine, private_place, timed
+from supervisor.host import cgroups, cores
+from supervisor.host.clock import SystemClock
+from supervisor.kernel import limits
+from supervisor.kernel.errors import ToolFailed, UsageError
+from supervisor.kernel.spec import Settings
+from supervisor.kernel.states import TaskClass
+from supervisor.store import queries
 
 # Corpus
 # ------
@@ -35,24 +40,34 @@ def bring(source: Path, place: Path) -> Path:
     if source.is_dir():
         shutil.copytree(source, place, symlinks=True)
     else:
-        _unpack(source, place)
+        try:
+            shutil.unpack_archive(source, place, filter="data" if tarfile.is_tarfile(source) else None)
+        except (OSError, ValueError, tarfile.TarError, zipfile.BadZipFile) as error:
+            raise UsageError("nothing to measure: it is no directory, .tar.gz or .zip", on=str(source), why=str(error)) from error
     commit_all(place)
     return place
 
 
-def _unpack(archive: Path, place: Path) -> None:
-    place.mkdir()
-    try:
-        if tarfile.is_tarfile(archive):
-            with tarfile.open(archive) as tar:
-                tar.extractall(place, filter="data")
-        elif zipfile.is_zipfile(archive):
-            with zipfile.ZipFile(archive) as packed:
-                packed.extractall(place)  # noqa: S202 - a zip member never leaves the directory: zipfile drops `..` and roots
-        else:
-            raise UsageError("nothing to measure", on=str(archive), why="it is no directory, .tar.gz or .zip")
-    except (OSError, tarfile.TarError, zipfile.BadZipFile) as error:
-        raise UsageError("cannot unpack", on=str(archive), why=str(error)) from error
+# Pool
+# ----
+
+
+def of_analysts(checkout: Path, jobs: Sequence[Mapping[str, str]], workers: int) -> tuple[float, float]:
+    """Return the seconds that a pool takes for the analysts with these environments, and its processor time. It has a crew's share of the
+    processor: the same cores, niceness and control group."""
+    share = limits.processor_share_of(TaskClass.NORMAL, Settings().nice)
+    group = cgroups.of_class(cgroups.probe(), TaskClass.NORMAL, share.weight)
+    join = group.join_files if group is not None else ()
+    on = cores.choose(0, None, cores.topology())
+    found = pool.run(checkout, "nightcrew.plugins.bench.analyze:analyst", jobs, workers, nice=share.nice, cores=on, join=join)
+    return found["took"], found["cpu_s"]
+
+
+def analyst(job: dict[str, str]) -> int:
+    """Do one piece as `nightcrew.plugins.analyze` does it; return the length of its answer."""
+    parameters = read_parameters(job)
+    facts = survey(parameters, Path.cwd(), Progress(parameters.perspective, SystemClock(), sys.stderr))
+    return len(scores.write(facts))
 
 
 # Analyze
@@ -62,34 +77,32 @@ def _unpack(archive: Path, place: Path) -> None:
 # Everything happens on a copy and in a directory of its own; the user's supervisor, state and repositories are not touched.
 
 
-Say = Callable[[str], None]
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What is measured, and how often; of several rounds the one with the median work at once is reported."""
+
+    source: Path = Path()
+    rounds: int = 3
 
 
-def measure(source: Path, rounds: int, under: Path | None, say: Say) -> dict[str, Any]:
-    """Measure and return the report that `nightcrew bench analyze --json` prints; docs/bench.md describes every key. Of several rounds
-    the one with the median work at once is reported. Raises what a tool raises; nothing is left running then either."""
-    with crews.private_place(under) as root:
+def measure(options: Options, under: Path | None, say: Say) -> dict[str, Any]:
+    """Return the report; docs/bench.md describes every key. Raises what a tool raises; nothing is left running then either."""
+    with private_place(under) as root:
         say(f"in {root}")
-        repo = bring(source, root / "repo")
-        home = Home(root / "home")
-        (root / "config.toml").write_text("[limits]\ndisk_free_min = 0\n")
-        environ = {**os.environ, "NIGHTCREW_HOME": str(home.root), "NIGHTCREW_CONFIG": str(root / "config.toml")}
+        repo = bring(options.source, root / "repo")
         found: list[dict[str, Any]] = []
-        try:
-            for number in range(rounds):
-                say(f"round {number + 1} of {rounds}: one by one, at once, and by a plain pool")
-                found.append(_round(repo, home, environ))
-        finally:
-            _nightcrew(["down", "--now"], root, environ, fine=(0, NotRunning.exit_code))
-            crews.end_server(home)
+        with SupervisedRun(root / "home", Settings().slots, sandboxed=True) as run:
+            for number in range(options.rounds):
+                say(f"round {number + 1} of {options.rounds}: one by one, at once, and by a plain pool")
+                found.append(_round(repo, run))
     found.sort(key=lambda one: float(one["work_s"]))
     chosen = found[(len(found) - 1) // 2]
     return {
         **chosen,
-        "repo": source.name,
+        "repo": options.source.name,
         "rounds": [{key: one[key] for key in ("sequential_s", "parallel_s", "setup_s", "work_s", "pool_s")} for one in found],
         "ratio_to_pool": round(statistics.median(one["work_s"] / one["pool_s"] for one in found), 3),
-        "machine": crews.machine(),
+        "machine": machine(),
     }
 
 
@@ -106,17 +119,18 @@ def table(report: Mapping[str, Any]) -> str:
     )
 
 
-def _round(repo: Path, home: Home, environ: Mapping[str, str]) -> dict[str, Any]:
-    report = json.loads(_nightcrew(["analyze", str(repo), "--baseline", "--together", "--json"], repo, environ))
+def _round(repo: Path, run: SupervisedRun) -> dict[str, Any]:
+    _, said = timed(run.home.root, "analyze", str(repo), "--baseline", "--together", "--json", cwd=repo, judges=True)
+    report = json.loads(said)
     if report["run"]["state"] != "done":
         raise ToolFailed("an analyst failed", on=str(repo), why=str(report["summary"]["failed"]))
-    with contextlib.closing(sqlite.connect_readonly(home.ledger)) as db:
+    with run.ledger() as db:
         crew = orders(report, queries.outcomes(db, report["run"]["id"]))
     return {
         "files": report["summary"]["files"],
         **report["figures"],
         "plainly": report["summary"]["parallel"],
-        "pool_s": round(analyst_pool.run(repo, crew, report["figures"]["usable_cores"])[0], 3),
+        "pool_s": round(of_analysts(repo, crew, report["figures"]["usable_cores"])[0], 3),
     }
 
 
@@ -129,13 +143,3 @@ def orders(report: Mapping[str, Any], outcomes: Iterable[Mapping[str, Any]]) -> 
     alone_s = {one["name"]: one["alone_s"] for one in figures["per_agent"]}
     crew = [one for one in outcomes if one["name"] in alone_s]
     return [one["params"] for one in sorted(crew, key=lambda one: alone_s[one["name"]], reverse=True)]
-
-
-def _nightcrew(args: Sequence[str], where: Path, environ: Mapping[str, str], *, fine: tuple[int, ...] = (0,)) -> str:
-    """What it printed, also when it says by its exit code that an analyst failed. Raises ToolFailed."""
-    done = subprocess.run(
-        crews.nightcrew(*args), cwd=where, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-    )
-    if done.returncode not in fine and not done.stdout:
-        raise ToolFailed(f"nightcrew {args[0]} failed", why=last_line(done.stderr))
-    return done.stdout

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import random
 import shlex
 import shutil
 import statistics
@@ -25,10 +24,23 @@ import psutil
 from agents.kinds import kinds
 from nightcrew.plugins.analyze.findings import Perspective
 from nightcrew.plugins.analyze.results import Wanted, crew, shards
-from nightcrew.plugins.bench import analyst_pool
-from nightcrew.plugins.bench.crews import GIT_ENV, Agent, SupervisedRun, by_hand, commit_all, in_turns, machine, private_place
-from nightcrew.plugins.bench.figures import Aim, milli, quantile, rows
-from supervisor.features.snapshots.rules import Snapshot, SnapshotKind, SnapshotSpec, Times, break_even
+from nightcrew.plugins.bench.analyze import of_analysts
+from nightcrew.plugins.bench.crews import (
+    GIT_ENV,
+    MB,
+    Agent,
+    Say,
+    SupervisedRun,
+    by_hand,
+    commit_all,
+    in_turns,
+    machine,
+    make_files,
+    private_place,
+)
+from nightcrew.plugins.bench.figures import Aim, median_ms, milli, quantile, rows
+from supervisor.features.snapshots.rules import SnapshotKind, SnapshotSpec, Times, break_even
+from supervisor.features.snapshots.view import measured
 from supervisor.host import cores, files, scratch, usage
 from supervisor.kernel.errors import HostError, NotFound, ToolFailed
 from supervisor.kernel.spec import Settings, TaskSpec
@@ -39,6 +51,91 @@ from worktrees.environments import Confined, Environment, Warm
 from worktrees.git import Git, Place
 from worktrees.private_repository import beside
 from worktrees.repository import Repository, discover
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much is generated."""
+
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How much is measured. The same seed gives the same files."""
+
+    repository: Size = field(default=Size(2000, 31_000_000))
+    dependencies: Size = field(default=Size(11_000, 286_000_000))
+    turns: int = 5
+    """Of environments: each makes ten of ours, two with linked dependencies and one with copied ones."""
+    attempts: int = 15
+    """With a repository of their own, and as many without."""
+    leftover: int = 50_000
+    """Files that one attempt leaves behind."""
+    rounds: int = 15
+    """Agents of each kind, one at a time."""
+    crew: int = 50
+    """Agents at once."""
+    bursts: int = 3
+    python_files: int = 2000
+    analysts: int = 5
+    """Each of another perspective."""
+    crews: int = 2
+    """Times that the analysts work in each way."""
+    index: bool = True
+    """Whether the package index may be asked for one small package."""
+    seed: int = 1
+
+
+SLOTS = 16
+"""At least: more than the analysts' pieces, so that none waits for a slot."""
+QUICK = Options(
+    Size(500, 7_000_000), Size(1100, 28_000_000), turns=1, attempts=3, leftover=5000, rounds=3, crew=10, bursts=1, python_files=200, crews=1
+)
+
+
+def measure(options: Options, under: Path | None, say: Say) -> dict[str, Any]:
+    """Return the report; docs/bench.md describes every key.
+
+    `under` is where the directory for it all is made (None: the system's temporary directory) and removed again. Raises what a tool or a
+    task raises; nothing stays then either.
+    """
+    before = machine()
+    with private_place(under) as root:
+        say(f"seed {options.seed}, in {root}")
+        source = root / "source"
+        written = repository(source, options.seed, options.repository)
+        say("environments, beside copied and linked dependencies")
+        found = measure_environment(root / "env", source, options)
+        say("repositories of attempts")
+        own = measure_private_git(root / "private", source, options.attempts, options.leftover)
+        with SupervisedRun(root / "home", max(options.crew, SLOTS)) as side:
+            say("agents of each kind, one at a time and at once")
+            spawn, used = measure_spawns(side, source, options)
+            say("a snapshot with a set-up of its own")
+            snapshot, setup = measure_break_even(side, source, options)
+            say("analysts: cold, forked, and in a pool")
+            analysts, pieces = measure_analysts(side, options)
+        say(f"removing {root}; its files are many")
+    return {
+        "environment": found,
+        "private_git": own,
+        "spawn": spawn,
+        "snapshot": snapshot,
+        "analysts": analysts,
+        "load_average": {"before": before["load_1m"], "after": round(os.getloadavg()[0], 2)},
+        "material": {"repository_bytes": written, "setup": setup, "spawn": used, "analysts": pieces},
+        "options": asdict(options),
+        "machine": before,
+    }
+
+
+def _timed(work: Callable[[], object]) -> float:
+    began = time.monotonic()
+    work()
+    return time.monotonic() - began
+
 
 # Fixtures
 # --------
@@ -51,9 +148,6 @@ PRELOAD = ("bandit.core.manager", "libtmux", "pydantic", "radon.complexity")
 """What the agent imports, and the memory snapshot for it."""
 _CORPUS_SIZES = range(500, 16_001)
 """Bytes of a Python file that is taken: no empty ones, and none that would take a minute of the whole run by itself."""
-_PIECES = 512
-_PER_DIRECTORY = 40
-
 _AGENT = f"""\
 import os
 import sys
@@ -73,50 +167,32 @@ with open(f"{{out}}/go") as file:
 """The agent: its imports, its first line, the moment of it and whether it was warm written down; then it waits to be let go."""
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
-    """Of generated files: the same seed gives the same ones."""
-
-    files: int
-    bytes: int
-
-
 def repository(path: Path, seed: int, size: Size) -> int:
-    """A repository of one commit with text files, the agent among them. Returns the bytes of its files."""
-    draw = random.Random(seed)  # noqa: S311 - text to fill files with, not a secret
-    words = [draw.randbytes(draw.randint(2, 5)).hex() for _ in range(2000)]
-    pieces = [" ".join(draw.choices(words, k=12)) + "\n" for _ in range(_PIECES)]
-    written = 0
-    for number, wanted in enumerate(_sizes(draw, size)):
-        text = "".join(draw.choices(pieces, k=max(1, wanted * _PIECES // sum(map(len, pieces)))))
-        written += _write(path / f"part{number // _PER_DIRECTORY:03d}" / f"file{number:05d}.txt", text.encode())
-    written += _write(path / AGENT, _AGENT.encode())
-    written += _write(path / ".gitignore", f"{DEPENDENCIES}\n".encode())  # without a slash it holds for a link of that name too
+    """Make a repository of one commit with text files, the agent among them. Returns the bytes of its files."""
+    written = make_files(path, seed, size.files, size.bytes)
+    (path / AGENT).write_text(_AGENT)
+    (path / ".gitignore").write_text(f"{DEPENDENCIES}\n")  # without a slash it holds for a link of that name too
     commit_all(path)
     return written
 
 
 def dependencies(path: Path, seed: int, size: Size) -> None:
-    """Files such as an installer leaves, that nobody can compress, below the new directory `path`."""
-    draw = random.Random(seed)  # noqa: S311 - as above
-    for number, wanted in enumerate(_sizes(draw, size)):
-        _write(path / f"package{number // _PER_DIRECTORY:03d}" / f"file{number:05d}", draw.randbytes(wanted))
+    """Write files such as an installer leaves below the new directory `path`."""
+    make_files(path, seed, size.files, size.bytes, text=False)
 
 
 def corpus(path: Path, files: int) -> int:
-    """A repository of one commit with `files` Python files of this Python's own library and of the packages beside it, in the order of
+    """Make a repository of one commit with `files` Python files of this Python's own library and of the packages beside it, in the order of
     their names. Returns how many bytes. Raises NotFound when there are not so many."""
     sources = list(itertools.islice(_python_files(), files))
     if len(sources) < files:
         raise NotFound("not enough Python files on this machine", on=str(files), why=f"there are {len(sources)}")
-    size = 0
     for number, source in enumerate(sources):
-        target = path / f"part{number // _PER_DIRECTORY:03d}" / f"file{number:05d}_{source.name}"
+        target = path / f"part{number // 40:03d}" / f"file{number:05d}_{source.name}"
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, target)
-        size += target.stat().st_size
     commit_all(path)
-    return size
+    return sum(source.stat().st_size for source in sources)
 
 
 def _python_files() -> Iterator[Path]:
@@ -124,19 +200,9 @@ def _python_files() -> Iterator[Path]:
     for top in (sysconfig.get_path("stdlib"), packages):
         for directory, folders, names in os.walk(top):
             folders[:] = sorted(name for name in folders if top == packages or name != "site-packages")
-            paths = (Path(directory, name) for name in sorted(names) if name.endswith(".py"))
-            yield from (path for path in paths if path.is_file() and path.stat().st_size in _CORPUS_SIZES)
-
-
-def _sizes(draw: random.Random, size: Size) -> list[int]:
-    """Most are small, some ten times that, as in a library of source code; together about `size.bytes`."""
-    weights = [min(20.0, draw.lognormvariate(0.0, 1.0)) for _ in range(size.files)]
-    return [max(1, int(size.bytes * weight / sum(weights))) for weight in weights]
-
-
-def _write(path: Path, data: bytes) -> int:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path.write_bytes(data)
+            for path in (Path(directory, name) for name in sorted(names) if name.endswith(".py")):
+                if path.is_file() and path.stat().st_size in _CORPUS_SIZES:
+                    yield path
 
 
 # Analysts
@@ -148,46 +214,43 @@ FILES = "files"
 _AT_ONCE = {"cold": "cold_par_s", "fork": "fork_par_s", "pool": "pool_s"}
 
 
-def measure_analysts(side: SupervisedRun, files: int, analysts: int, rounds: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The figures of so many `analysts` over `files` Python files, medians of `rounds`; and how much there was, in how many pieces, and the
-    seconds of each round.
+def measure_analysts(side: SupervisedRun, options: Options) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the figures of `analysts`, medians of the rounds; and how much there was, in how many pieces, and the seconds of each round.
 
     A crew's seconds count from the first one's admission to the last one's end: worktrees, starts and all but the securing of the last. Its
     processor time is that of the analysts alone.
     """
     source = side.home.root.parent / "corpus"
-    size = corpus(source, files)
-    usable = cores.for_agents(None)
-    tasks = _tasks(tuple(Perspective)[:analysts], files, size, len(usable))
+    size = corpus(source, options.python_files)
+    usable = len(cores.for_agents(None))
+    tasks = _tasks(tuple(Perspective)[: options.analysts], options.python_files, size, usable)
     repo = side.repository(source)
     side.snapshot(repo, SnapshotSpec(FILES))
     cold = tuple(replace(task, kind="shell", snapshot="") for task in tasks)
     for first in (cold[-1], tasks[-1]):  # not counted: it starts the warm process, and reads everything from the disk
         _crew(side, repo, (first,))
     jobs = [{name: text for name, text in task.params.items() if name.startswith("ANALYST")} for task in tasks]
-    ways: dict[str, Callable[[], tuple[float, float]]] = {
-        "cold_seq_s": lambda: _crew(side, repo, _chain(cold)),
-        "cold_par_s": lambda: _crew(side, repo, cold),
-        "fork_seq_s": lambda: _crew(side, repo, _chain(tasks)),
-        "fork_par_s": lambda: _crew(side, repo, tasks),
-        "pool_s": lambda: analyst_pool.run(source, jobs, len(usable)),
-    }
-    found = in_turns(ways, rounds)
-    p50 = {key: statistics.median(took for took, _ in times) for key, times in found.items()}
-    cpu = {f"{way}_cpu_s": statistics.median(cpu for _, cpu in found[key]) for way, key in _AT_ONCE.items()}
-    figures = {"files": files, **{key: round(took, 3) for key, took in (p50 | cpu).items()}}
-    figures["efficiency"] = round(p50["pool_s"] / p50["fork_par_s"], 3)
-    return figures, {
-        "bytes": size,
-        "pieces": len(tasks),
-        "cores": len(usable),
-        "rounds": {key: [took for took, _ in times] for key, times in found.items()},
-    }
+    found = in_turns(
+        {
+            "cold_seq_s": partial(_crew, side, repo, _chain(cold)),
+            "cold_par_s": partial(_crew, side, repo, cold),
+            "fork_seq_s": partial(_crew, side, repo, _chain(tasks)),
+            "fork_par_s": partial(_crew, side, repo, tasks),
+            "pool_s": partial(of_analysts, source, jobs, usable),
+        },
+        options.crews,
+    )
+    figures: dict[str, Any] = {"files": options.python_files}
+    figures |= {key: round(statistics.median(took for took, _ in times), 3) for key, times in found.items()}
+    figures |= {f"{way}_cpu_s": round(statistics.median(cpu for _, cpu in found[key]), 3) for way, key in _AT_ONCE.items()}
+    figures["efficiency"] = round(figures["pool_s"] / figures["fork_par_s"], 3)
+    rounds = {key: [took for took, _ in times] for key, times in found.items()}
+    return figures, {"bytes": size, "pieces": len(tasks), "cores": usable, "rounds": rounds}
 
 
 def _tasks(perspectives: tuple[Perspective, ...], files: int, size: int, usable: int) -> tuple[TaskSpec, ...]:
-    """As `nightcrew analyze` splits them, the lead left out; what takes longest comes first. Warm: their kind has a warm process, and their
-    files come from a snapshot."""
+    """Split the work as `nightcrew analyze` does, the lead left out; what takes longest comes first. Warm: their kind has a warm process,
+    and their files come from a snapshot."""
     command = kinds()["analyst"].program
     pieces = shards(perspectives, files, size, usable, Settings().slots)
     analysts = crew(Wanted(tuple(pieces)), pieces, usable, {"analyst": command, "lead": command})[:-1]
@@ -215,45 +278,37 @@ PACKAGE = "iniconfig"
 NAME = "deps"
 
 
-def measure_break_even(side: SupervisedRun, source: Path, seed: int, fallback: Size, index: bool) -> tuple[dict[str, Any], str]:
-    """The figures of `snapshot` for the repository `source`, and in words what its set-up was.
+def measure_break_even(side: SupervisedRun, source: Path, options: Options) -> tuple[dict[str, Any], str]:
+    """Return the figures of `snapshot` for the repository `source`, and in words what its set-up was.
 
-    That is a virtual environment with one package from the package index where that answers (and `index` allows to ask); where it does
-    not, a copy of generated files of size `fallback`.
+    That is a virtual environment with one package from the package index where that answers (and may be asked); where it does not, a copy
+    of generated files.
     """
     repo = side.repository(source)
-    row, command, words = _made_break_even(side, repo, seed, fallback, index)
-    before = time.time()
-    run = side.submit(repo, [TaskSpec("first", "first", "shell", ("sh", "-c", command), snapshot=NAME)])
-    (exit_,) = side.exits(side.ended(run))
-    taken = side.measured(row)
-    times = Times(row.setup_s, row.freeze_s, taken.fork_s or 0.0, taken.work_s or 0.0)
-    figures = {
-        "setup_s": round(row.setup_s, 3),
-        "freeze_s": round(row.freeze_s, 3),
-        "first_run_s": round(exit_.ended - before, 3),
-        "break_even_runs": break_even(times),
-    }
-    return figures, words
-
-
-def _made_break_even(side: SupervisedRun, repo: Repository, seed: int, fallback: Size, index: bool) -> tuple[Snapshot, str, str]:
-    """The snapshot, the command of a task that uses what it holds, and what its set-up was."""
-    why = "not asked"
-    if index:
-        venv = f"{shlex.quote(sys.executable)} -m venv .venv"
-        setup = (venv, f".venv/bin/python -m pip install --quiet {PACKAGE}")
-        check = f".venv/bin/python -c 'import {PACKAGE}'"
+    row, words, why = None, f"a virtual environment and pip install {PACKAGE}", "not asked"
+    check = f".venv/bin/python -c 'import {PACKAGE}'"
+    if options.index:
+        setup = (f"{shlex.quote(sys.executable)} -m venv .venv", f".venv/bin/python -m pip install --quiet {PACKAGE}")
         try:
             row = side.snapshot(repo, SnapshotSpec(NAME, setup=setup, verify=(check,)))
         except ToolFailed as error:
             why = error.why or error.line()
-        else:
-            return row, check, f"a virtual environment and pip install {PACKAGE}"
-    generated = side.home.root.parent / "generated"
-    dependencies(generated, seed, fallback)
-    row = side.snapshot(repo, SnapshotSpec(NAME, setup=(f"cp -a {shlex.quote(str(generated))} {DEPENDENCIES}",)))
-    return row, f"test -d {DEPENDENCIES}/package000", f"a copy of {fallback.files} generated files (package index: {why})"
+    if row is None:
+        generated = side.home.root.parent / "generated"
+        dependencies(generated, options.seed, options.dependencies)
+        row = side.snapshot(repo, SnapshotSpec(NAME, setup=(f"cp -a {shlex.quote(str(generated))} {DEPENDENCIES}",)))
+        check, words = f"test -d {DEPENDENCIES}/part000", f"a copy of {options.dependencies.files} generated files (package index: {why})"
+    before = time.time()
+    run = side.submit(repo, [TaskSpec("first", "first", "shell", ("sh", "-c", check), snapshot=NAME)])
+    (exit_,) = side.exits(side.ended(run))
+    with side.ledger() as db:
+        taken = measured(db, row.id)
+    return {
+        "setup_s": round(row.setup_s, 3),
+        "freeze_s": round(row.freeze_s, 3),
+        "first_run_s": round(exit_.ended - before, 3),
+        "break_even_runs": break_even(Times(row.setup_s, row.freeze_s, taken.fork_s or 0.0, taken.work_s or 0.0)),
+    }, words
 
 
 # Environment
@@ -262,88 +317,88 @@ def _made_break_even(side: SupervisedRun, repo: Repository, seed: int, fallback:
 # linked.
 
 
-MB = 1e6
 OURS_A_TURN, LINKED_A_TURN = 10, 2
 """Of each turn; a copy of the dependencies is made once, since it takes seconds."""
 
 
-_Times = defaultdict[str, list[float]]
-"""Seconds of each making (`ours`, `copied`, `linked`), of each first `git status` (`status`, `plain_status`), and bytes (`disk`)."""
+class _Making:
+    """Environments of one repository and worktrees beside them. They stay until the end: a crew's stand beside each other."""
+
+    def __init__(self, root: Path, source: Path, options: Options, stack: ExitStack) -> None:
+        self._repo = discover(Git(files.private_dir(root) / "git"), source)
+        fill = partial(dependencies, seed=options.seed, size=options.dependencies)
+        template = templates.build(self._repo, self._repo.head, root / "template", lambda tree: fill(tree / DEPENDENCIES))
+        self.backend = backends.best(files.private_dir(root / "environments"), template)
+        self._warm = Warm(template, self.backend)
+        self._frozen = template.files / DEPENDENCIES
+        self._root, self._plain, self._stack = root, files.private_dir(root / "plain"), stack
+        scratch.spread(self._plain)  # as environments lie, so that what is compared is not the places
+        self._numbers = itertools.count()
+        self.times: dict[str, list[float]] = defaultdict(list)
+        """Seconds of each making (`ours`, `copied`, `linked`) and first `git status` (`status`, `plain_status`), and bytes (`disk`)."""
+
+    @contextmanager
+    def made(self) -> Iterator[Environment]:
+        """Make one of ours, and take it away at the end."""
+        place = self._root / "environments"
+        env = environments.create(self._repo, f"bench/e{next(self._numbers)}", 1, self._repo.head, place, warm=self._warm)
+        try:
+            yield env
+        finally:
+            environments.release(env)
+            environments.take_away(env, force=True)
+
+    def ours(self) -> None:
+        """Make some of ours."""
+        for _ in range(OURS_A_TURN):
+            began = time.monotonic()
+            env = self._stack.enter_context(self.made())
+            self.times["ours"].append(time.monotonic() - began)
+            own = [env.admin_dir, beside(env.path)]
+            visible = env.layers is None or not env.layers.upper  # its files are in the worktree's own directory
+            self.times["disk"].append(usage.used([*own, env.path] if visible else own).bytes)
+            with environments.open_env(env) as seen:
+                self.times["status"].append(_status(self._repo, seen.place))
+
+    def by_hand(self) -> None:
+        """Make some as a script does."""
+        for _ in range(LINKED_A_TURN):
+            began = time.monotonic()
+            tree = self._worktree()
+            (tree / DEPENDENCIES).symlink_to(self._frozen)
+            self.times["linked"].append(time.monotonic() - began)
+            place = Place(self._repo.common_dir / "worktrees" / tree.name, self._repo.common_dir, tree)
+            self.times["plain_status"].append(_status(self._repo, place))
+        began = time.monotonic()
+        by_hand(["cp", "-a", os.fspath(self._frozen), os.fspath(self._worktree())], self._plain)
+        self.times["copied"].append(time.monotonic() - began)
+
+    def _worktree(self) -> Path:
+        path = self._plain / f"plain{next(self._numbers)}"
+        by_hand(["git", "worktree", "add", "-q", "-b", f"bench/{path.name}", os.fspath(path), "HEAD"], self._repo.root)
+        return path
 
 
-def measure_environment(root: Path, source: Path, seed: int, size: Size, turns: int) -> dict[str, Any]:
-    """The figures of `environment` for the repository `source` and generated dependencies of `size`, all below the new directory `root`.
+def measure_environment(root: Path, source: Path, options: Options) -> dict[str, Any]:
+    """Return the figures of `environment` for the repository `source`, all below the new directory `root`.
 
     Raises ToolFailed when an environment is not clean, which no figure would say; what tools raise. No mount stays.
     """
-    repo = discover(Git(files.private_dir(root) / "git"), source)
-    template = templates.build(repo, repo.head, root / "template", lambda tree: dependencies(tree / DEPENDENCIES, seed, size))
-    warm = Warm(template, backends.best(files.private_dir(root / "environments"), template))
-    times = _Times(list)
-    plain = files.private_dir(root / "plain")
-    scratch.spread(plain)  # as environments lie, so that what is compared is not the places
     with ExitStack() as stack:
-        with _made(repo, root, 0, warm):
+        making = _Making(root, source, options, stack)
+        with making.made():
             pass  # not counted: the first one reads everything from the disk
-        for turn in range(turns):
-            halves = (partial(_ours, repo, root, turn, warm, times, stack), partial(_by_hand, repo, plain, turn, template.files, times))
-            for half in halves if turn % 2 else reversed(halves):
-                half()
-    return _figures(warm.backend.name, times)
-
-
-def _figures(backend: str, times: _Times) -> dict[str, Any]:
-    ours = statistics.median(times["ours"])
+        in_turns({"ours": making.ours, "plain": making.by_hand}, options.turns)
+    p50 = {name: statistics.median(times) for name, times in making.times.items()}
     return {
-        "backend": backend,
-        "ms_p50": milli(ours),
-        "ms_p99": milli(quantile(times["ours"], 0.99)),
-        "disk_mb": round(statistics.median(times["disk"]) / MB, 3),
-        "first_status_ratio": round(statistics.median(times["status"]) / statistics.median(times["plain_status"]), 2),
-        "vs_copied_deps": round(statistics.median(times["copied"]) / ours, 1),
-        "vs_linked_deps": round(statistics.median(times["linked"]) / ours, 1),
+        "backend": making.backend.name,
+        "ms_p50": milli(p50["ours"]),
+        "ms_p99": milli(quantile(making.times["ours"], 0.99)),
+        "disk_mb": round(p50["disk"] / MB, 3),
+        "first_status_ratio": round(p50["status"] / p50["plain_status"], 2),
+        "vs_copied_deps": round(p50["copied"] / p50["ours"], 1),
+        "vs_linked_deps": round(p50["linked"] / p50["ours"], 1),
     }
-
-
-@contextmanager
-def _made(repo: Repository, root: Path, number: int, warm: Warm) -> Iterator[Environment]:
-    env = environments.create(repo, f"bench/e{number}", 1, repo.head, root / "environments", warm=warm)
-    try:
-        yield env
-    finally:
-        environments.release(env)
-        environments.take_away(env, force=True)
-
-
-def _ours(repo: Repository, root: Path, turn: int, warm: Warm, times: _Times, stack: ExitStack) -> None:
-    """They stay until the end: a crew's environments stand beside each other."""
-    for number in range(OURS_A_TURN):
-        began = time.monotonic()
-        env = stack.enter_context(_made(repo, root, 1 + turn * OURS_A_TURN + number, warm))
-        times["ours"].append(time.monotonic() - began)
-        own = [env.admin_dir, beside(env.path)]
-        visible = env.layers is None or not env.layers.upper  # its files are in the worktree's own directory
-        times["disk"].append(usage.used([*own, env.path] if visible else own).bytes)
-        with environments.open_env(env) as seen:
-            times["status"].append(_status(repo, seen.place))
-
-
-def _by_hand(repo: Repository, plain: Path, turn: int, frozen: Path, times: _Times) -> None:
-    for number in range(LINKED_A_TURN):
-        began = time.monotonic()
-        tree = _worktree(repo, plain / f"linked{turn}-{number}")
-        (tree / DEPENDENCIES).symlink_to(frozen / DEPENDENCIES)
-        times["linked"].append(time.monotonic() - began)
-        times["plain_status"].append(_status(repo, Place(repo.common_dir / "worktrees" / tree.name, repo.common_dir, tree)))
-    began = time.monotonic()
-    tree = _worktree(repo, plain / f"copied{turn}")
-    by_hand(["cp", "-a", os.fspath(frozen / DEPENDENCIES), os.fspath(tree)], plain)
-    times["copied"].append(time.monotonic() - began)
-
-
-def _worktree(repo: Repository, path: Path) -> Path:
-    by_hand(["git", "worktree", "add", "-q", "-b", f"bench/{path.name}", os.fspath(path), "HEAD"], repo.root)
-    return path
 
 
 def _status(repo: Repository, place: Place) -> float:
@@ -369,87 +424,174 @@ KEYS = ("setup_ms_p50", "import_ms_p50", "secure_ms_p50", "secure_more_ms_p50", 
 
 
 def measure_private_git(root: Path, source: Path, rounds: int, leftover: int) -> dict[str, float | None]:
-    """The figures of `private_git` for a clone of the repository `source` with 2,000 tags, all below the new directory `root`; each None
-    where no sandbox works. `leftover` files are secured once. Raises what tools raise."""
+    """Return the figures of `private_git` for a clone of the repository `source` with 2,000 tags, all below the new directory `root`; each
+    None where no sandbox works. `leftover` files are secured once. Raises what tools raise."""
     files.private_dir(root)
     by_hand(["git", "clone", "-q", os.fspath(source), os.fspath(root / "repo")], root)
     repo = discover(Git(files.private_dir(root / "state") / "git"), root / "repo")
     tags = "".join(f"create refs/tags/bench-{number} {repo.head}\n" for number in range(REFS))
     repo.git.run(repo.store, "update-ref", "--stdin", stdin=tags.encode())
     repo.git.run(repo.store, "pack-refs", "--all")
-    work = _Work(repo, root / "state" / "work")
+    numbers = itertools.count()
+
+    def made(confined: bool) -> Environment:
+        kept = Confined() if confined else None
+        return environments.create(repo, f"bench/p{next(numbers)}", 1, repo.head, root / "state" / "work", confined=kept)
+
     try:
-        work.secured(0, confined=True)  # not counted: it starts the warm process and reads everything from the disk
+        _secured(made(False), confined=True)  # not counted: it starts the warm process and reads everything from the disk
     except HostError:
         return dict.fromkeys(KEYS)
-    turns = [(work.secured(2 * turn + 1, confined=True), work.secured(2 * turn + 2, confined=False)) for turn in range(rounds)]
-    own = [one for one, _ in turns]
+    turns = [(_secured(made(False), confined=True), _secured(made(False), confined=False)) for _ in range(rounds)]
+    many = made(True)
+    make_files(many.path / "many", 1, leftover, leftover * 16)
     return {
-        "setup_ms_p50": milli(statistics.median(times["setup"] for times in own)),
-        "import_ms_p50": milli(statistics.median(times["import"] for times in own)),
-        "secure_ms_p50": milli(statistics.median(times["secure"] for times in own)),
-        "secure_more_ms_p50": milli(statistics.median(one["secure"] - other["secure"] for one, other in turns)),
-        "secure_50k_files_s": round(work.secured_many(leftover), 2),
+        "setup_ms_p50": median_ms(own["setup"] for own, _ in turns),
+        "import_ms_p50": median_ms(own["import"] for own, _ in turns),
+        "secure_ms_p50": median_ms(own["secure"] for own, _ in turns),
+        "secure_more_ms_p50": median_ms(own["secure"] - other["secure"] for own, other in turns),
+        "secure_50k_files_s": round(_timed(lambda: collect_work.secure(many, "bench", always=True)), 2),
     }
 
 
-class _Work:
-    """Attempts of one repository, each used once."""
-
-    def __init__(self, repo: Repository, root: Path) -> None:
-        self._repo = repo
-        self._root = root
-
-    def _made(self, number: int, *, confined: bool) -> Environment:
-        return environments.create(
-            self._repo, f"bench/p{number}", 1, self._repo.head, self._root, confined=Confined() if confined else None
-        )
-
-    def secured(self, number: int, *, confined: bool) -> dict[str, float]:
-        """Seconds: `setup` of its repository, `import` of a commit while the agent lives, `secure` of another one and a leftover file."""
-        times = {"setup": 0.0, "import": 0.0}
-        env = self._made(number, confined=False)
-        if confined:
-            times["setup"] = _timed(lambda: private_repository.make(self._repo, env.path, env.admin_dir, env.branch, env.base))
-            _commit(env, "first")
-            times["import"] = _timed(lambda: collect_work.publish(env))
-        _commit(env, "second")
-        (env.path / "leftover").write_text("left\n")
-        times["secure"] = _timed(lambda: collect_work.secure(env, "bench", always=True))
-        return times
-
-    def secured_many(self, count: int) -> float:
-        env = self._made(10**6, confined=True)
-        for number in range(count):
-            directory = env.path / "many" / str(number // 500)
-            directory.mkdir(parents=True, exist_ok=True)
-            (directory / f"{number}.txt").write_text(f"leftover {number}\n")
-        return _timed(lambda: collect_work.secure(env, "bench", always=True))
-
-
-def _timed(work: Callable[[], object]) -> float:
-    began = time.monotonic()
-    work()
-    return time.monotonic() - began
+def _secured(env: Environment, *, confined: bool) -> dict[str, float]:
+    """Return the seconds: `setup` of its repository, `import` of a commit while the agent lives, `secure` of another one and a leftover
+    file."""
+    times = {}
+    if confined:
+        times["setup"] = _timed(lambda: private_repository.make(env.repo, env.path, env.admin_dir, env.branch, env.base))
+        _commit(env, "first")
+        times["import"] = _timed(lambda: collect_work.publish(env))
+    _commit(env, "second")
+    (env.path / "leftover").write_text("left\n")
+    return {**times, "secure": _timed(lambda: collect_work.secure(env, "bench", always=True))}
 
 
 def _commit(env: Environment, name: str) -> None:
-    """As the agent's git does, on its own repository where it has one."""
-    own = env.private
-    where = {"GIT_DIR": str(env.admin_dir)} if own is None else {
-        "GIT_DIR": str(own / "worktrees" / env.admin_dir.name),
-        "GIT_ALTERNATE_OBJECT_DIRECTORIES": str(env.repo.common_dir / "objects"),
-    }  # fmt: skip
+    """Commit as the agent's git does, on its own repository where it has one."""
+    where = {"GIT_DIR": str(env.admin_dir)}
+    if env.private is not None:
+        where["GIT_DIR"] = str(env.private / "worktrees" / env.admin_dir.name)
+        where["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = str(env.repo.common_dir / "objects")
     (env.path / name).write_text(f"{name}\n")
     for verb in (["add", name], ["commit", "-q", "-m", name]):
         variables = {**GIT_ENV, **where, "PATH": os.environ["PATH"], "GIT_WORK_TREE": str(env.path)}
         subprocess.run(["git", *verb], cwd=env.path, env=variables, check=True, capture_output=True)
 
 
+# Spawns
+# ------
+# From an admitted task to the first line of its agent: forked from a memory snapshot, by either client, and started cold, in turns.
+#
+# Everything takes the real path of a supervisor. All agents get their files from a snapshot, so what differs is how the process
+# starts.
+
+
+WARM, COLD = "warm", "files"
+"""The snapshots: of memory and files, and of files alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Variant:
+    side: SupervisedRun
+    repo: Repository
+    task: TaskSpec
+
+    def up(self, count: int = 1) -> list[Agent]:
+        """Have agents come up. Raises ToolFailed when one that was to be warm was not, or the other way round."""
+        agents = self.side.agents(self.repo, self.task, count)
+        for agent in agents:
+            if agent.warm is not (self.task.snapshot == WARM):
+                raise ToolFailed("an agent started warm that was to start cold, or the other way round", on=agent.task)
+        return agents
+
+    def one(self) -> Agent:
+        """Run one agent, alone, from its order to its end."""
+        agents = self.up()
+        self.side.finish(agents)
+        return agents[0]
+
+
+def measure_spawns(fast: SupervisedRun, source: Path, options: Options) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the figures of `spawn` for agents in the repository `source`, and what was used: the client.
+
+    Agents of each kind come one at a time; then a crew of them at once. Raises what tasks raise.
+    """
+    root = fast.home.root.parent
+    with SupervisedRun(root / "python", options.crew, _without_compiler(root / "blind")) as slow:
+        variants = _variants(fast, slow, source)
+        for variant in variants.values():
+            variant.one()  # not counted: it compiles the client, and reads everything from the disk
+        seen = in_turns({name: variant.one for name, variant in variants.items()}, options.rounds)
+        ups, unshared = _bursts(variants["memory_tier0"], options)
+        client = "C" if list((fast.home.root / "bin").glob("client-*")) else "Python: there is no C compiler here"
+    p50 = {name: median_ms(agent.up - agent.admitted for agent in agents) for name, agents in seen.items()}
+    figures = {
+        "memory_tier0_ms_p50": p50["memory_tier0"],
+        "memory_tier2_ms_p50": p50.get("memory_tier2"),
+        "python_client_ms_p50": p50["python_client"],
+        "cold_ms_p50": p50["cold"],
+        "ratio": round(p50["cold"] / p50["memory_tier0"], 1),
+        "all_50_s": round(statistics.median(ups), 3),
+        "unshared_mb": round(statistics.median(unshared) / MB, 2),
+    }
+    return figures, {"client": client, "at_once": options.crew, "stages_ms": {name: _stages(agents) for name, agents in seen.items()}}
+
+
+def _variants(fast: SupervisedRun, slow: SupervisedRun, source: Path) -> dict[str, _Variant]:
+    repos = {side: side.repository(source) for side in (fast, slow)}
+    for side, repo in repos.items():
+        side.snapshot(repo, SnapshotSpec(WARM, kind=SnapshotKind.MEMORY, preload=PRELOAD))
+    fast.snapshot(repos[fast], SnapshotSpec(COLD))
+    agent = TaskSpec("agent", "agent", "shell", (sys.executable, "-I", AGENT), snapshot=WARM)
+    tasks = {
+        "memory_tier0": replace(agent, name="memory-tier0"),
+        "memory_tier2": replace(agent, name="memory-tier2", sandbox=int(Tier.OFFLINE)),
+        "python_client": replace(agent, name="python-client"),
+        "cold": replace(agent, name="cold", snapshot=COLD),
+    }
+    if Tier.OFFLINE not in executors.probe().tiers:
+        del tasks["memory_tier2"]
+    sides = {name: slow if name == "python_client" else fast for name in tasks}
+    return {name: _Variant(sides[name], repos[sides[name]], task) for name, task in tasks.items()}
+
+
+def _stages(agents: Sequence[Agent]) -> dict[str, float]:
+    """Return the medians of the parts of their way, which follow each other: until the orders were written, until the runner had claimed
+    the attempt, until the first line. The first two meet at a file's time, which moves in steps of the kernel's tick."""
+    parts: dict[str, list[float]] = defaultdict(list)
+    for agent in agents:
+        ordered, claimed = (agent.directory / "launch.spec").stat().st_mtime, agent.started.at
+        parts["prepare"].append(ordered - agent.admitted)
+        parts["start"].append(claimed - ordered)
+        parts["first_line"].append(agent.up - claimed)
+    return {name: median_ms(seconds) for name, seconds in parts.items()}
+
+
+def _bursts(variant: _Variant, options: Options) -> tuple[list[float], list[int]]:
+    """Return the seconds from the first one's admission to the last one's first line, of each burst; and the bytes that each agent and its
+    runner share with nobody."""
+    ups, unshared = [], []
+    for _ in range(options.bursts):
+        agents = variant.up(options.crew)
+        ups.append(max(agent.up for agent in agents) - min(agent.admitted for agent in agents))
+        for agent in agents:
+            runner = psutil.Process(agent.started.identity.pid)
+            unshared.append(sum(process.memory_full_info().uss for process in (runner, *runner.children(recursive=True))))
+        variant.side.finish(agents)
+    return ups, unshared
+
+
+def _without_compiler(directory: Path) -> str:
+    """Return a PATH on which `cc` fails, as on a machine without one."""
+    files.private_dir(directory)
+    (directory / "cc").write_text("#!/bin/sh\nexit 1\n")
+    (directory / "cc").chmod(0o700)
+    return os.pathsep.join((str(directory), os.environ.get("PATH", os.defpath)))
+
+
 # Report
 # ------
-# The report for people: each figure beside what we want of it. Pure.
-
 
 ROWS = (
     Aim("environment.ms_p50", 15, name="environment, p50", unit="ms"),
@@ -488,213 +630,13 @@ ROWS = (
 
 
 def table(report: Mapping[str, Any]) -> str:
-    """The report for people."""
+    """Return the report for people."""
     used, load, size = report["material"], report["load_average"], report["options"]
     lines = [
         f"files by {report['environment']['backend']}, client in {used['spawn']['client']}, set-up: {used['setup']}",
-        f"repository of {size['repository']['files']:,} files, {used['repository_bytes'] / 1e6:.0f} MB; dependencies of "
-        f"{size['dependencies']['files']:,} files, {size['dependencies']['bytes'] / 1e6:.0f} MB; "
-        f"{report['analysts']['files']:,} Python files",
-        f"a memory fork in tier 0, median ms of each stage: {_stages(used['spawn']['stages_ms']['memory_tier0'])}",
-        f"a crew is {used['spawn']['at_once']} agents",
-        f"load average {load['before']:g} before, {load['after']:g} after",
+        f"repository: {size['repository']}; dependencies: {size['dependencies']}; {report['analysts']['files']:,} Python files",
+        f"a memory fork in tier 0, median ms of each stage: {used['spawn']['stages_ms']['memory_tier0']}",
+        f"a crew is {used['spawn']['at_once']} agents; load average {load['before']:g} before, {load['after']:g} after",
         "",
     ]
     return "\n".join([*lines, *rows(ROWS, report)])
-
-
-def _stages(found: Mapping[str, float]) -> str:
-    return "  ".join(f"{name} {value:.1f}" for name, value in found.items())
-
-
-# Spawns
-# ------
-# From an admitted task to the first line of its agent: forked from a memory snapshot, by either client, and started cold, in turns.
-#
-# Everything takes the real path of a supervisor. All agents get their files from a snapshot, so what differs is how the process
-# starts.
-
-
-WARM, COLD = "warm", "files"
-"""The snapshots: of memory and files, and of files alone."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Variant:
-    side: SupervisedRun
-    repo: Repository
-    task: TaskSpec
-
-
-def measure_spawns(fast: SupervisedRun, source: Path, rounds: int, crew: int, bursts: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The figures of `spawn` for agents in the repository `source`, and what was used: the client.
-
-    `rounds` agents of each kind one at a time; `bursts` times `crew` of them at once. Raises ToolFailed when one that was to be warm was
-    not, or the other way round; what tasks raise.
-    """
-    root = fast.home.root.parent
-    with SupervisedRun(root / "python", crew, _without_compiler(root / "blind")) as slow:
-        variants = _variants(fast, slow, source)
-        for variant in variants.values():
-            _one(variant)  # not counted: it compiles the client, and reads everything from the disk
-        seen = in_turns({name: partial(_one, variant) for name, variant in variants.items()}, rounds)
-        ups, unshared = _bursts(variants["memory_tier0"], crew, bursts)
-        client = "C" if list((fast.home.root / "bin").glob("client-*")) else "Python: there is no C compiler here"
-    p50 = {name: milli(statistics.median(agent.up - agent.admitted for agent in agents)) for name, agents in seen.items()}
-    figures = {
-        "memory_tier0_ms_p50": p50["memory_tier0"],
-        "memory_tier2_ms_p50": p50.get("memory_tier2"),
-        "python_client_ms_p50": p50["python_client"],
-        "cold_ms_p50": p50["cold"],
-        "ratio": round(p50["cold"] / p50["memory_tier0"], 1),
-        "all_50_s": round(statistics.median(ups), 3),
-        "unshared_mb": round(statistics.median(unshared) / MB, 2),
-    }
-    return figures, {"client": client, "at_once": crew, "stages_ms": {name: _stages_spawns(agents) for name, agents in seen.items()}}
-
-
-def _variants(fast: SupervisedRun, slow: SupervisedRun, source: Path) -> dict[str, _Variant]:
-    memory = SnapshotSpec(WARM, kind=SnapshotKind.MEMORY, preload=PRELOAD)
-    repos = {side: side.repository(source) for side in (fast, slow)}
-    for side, repo in repos.items():
-        side.snapshot(repo, memory)
-    fast.snapshot(repos[fast], SnapshotSpec(COLD))
-    agent = TaskSpec("agent", "agent", "shell", (sys.executable, "-I", AGENT))
-    wanted: list[tuple[str, SupervisedRun, dict[str, Any]]] = [
-        ("memory_tier0", fast, {"snapshot": WARM}),
-        ("memory_tier2", fast, {"snapshot": WARM, "sandbox": int(Tier.OFFLINE)}),
-        ("python_client", slow, {"snapshot": WARM}),
-        ("cold", fast, {"snapshot": COLD}),
-    ]
-    tiers = executors.probe().tiers
-    return {
-        name: _Variant(side, repos[side], _agent(agent, name, keys)) for name, side, keys in wanted if Tier(keys.get("sandbox", 0)) in tiers
-    }
-
-
-def _agent(agent: TaskSpec, name: str, keys: dict[str, Any]) -> TaskSpec:
-    return replace(agent, name=name.replace("_", "-"), **keys)
-
-
-def _stages_spawns(agents: Sequence[Agent]) -> dict[str, float]:
-    parts = [agent.stages for agent in agents]
-    return {name: milli(statistics.median(part[name] for part in parts)) for name in parts[0]}
-
-
-def _one(variant: _Variant) -> Agent:
-    """One agent, alone, from its order to its end."""
-    agents = variant.side.agents(variant.repo, variant.task)
-    _check(variant, agents)
-    variant.side.finish(agents)
-    return agents[0]
-
-
-def _bursts(variant: _Variant, crew: int, bursts: int) -> tuple[list[float], list[int]]:
-    """Seconds from the first one's admission to the last one's first line, of each burst; bytes that each agent and its runner share
-    with nobody."""
-    ups, unshared = [], []
-    for _ in range(bursts):
-        agents = variant.side.agents(variant.repo, variant.task, crew)
-        _check(variant, agents)
-        ups.append(max(agent.up for agent in agents) - min(agent.admitted for agent in agents))
-        unshared += [_unshared(agent) for agent in agents]
-        variant.side.finish(agents)
-    return ups, unshared
-
-
-def _unshared(agent: Agent) -> int:
-    runner = psutil.Process(agent.started.identity.pid)
-    return sum(process.memory_full_info().uss for process in (runner, *runner.children(recursive=True)))
-
-
-def _check(variant: _Variant, agents: Sequence[Agent]) -> None:
-    wanted = variant.task.snapshot == WARM
-    for agent in agents:
-        if agent.warm is not wanted:
-            words = ("cold", "warm") if wanted else ("warm", "cold")
-            raise ToolFailed("an agent started {} that was to start {}".format(*words), on=agent.task)
-
-
-def _without_compiler(directory: Path) -> str:
-    """A PATH on which `cc` fails, as on a machine without one."""
-    files.private_dir(directory)
-    (directory / "cc").write_text("#!/bin/sh\nexit 1\n")
-    (directory / "cc").chmod(0o700)
-    return os.pathsep.join((str(directory), os.environ.get("PATH", os.defpath)))
-
-
-# Measure
-# -------
-# What is run in which order, and how much of it.
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """How much is measured. The same seed gives the same files."""
-
-    repository: Size = field(default=Size(2000, 31_000_000))
-    dependencies: Size = field(default=Size(11_000, 286_000_000))
-    turns: int = 5
-    """Of environments: each makes ten of ours, two with linked dependencies and one with copied ones."""
-    attempts: int = 15
-    """With a repository of their own, and as many without."""
-    leftover: int = 50_000
-    """Files that one attempt leaves behind."""
-    rounds: int = 15
-    """Agents of each kind, one at a time."""
-    crew: int = 50
-    """Agents at once."""
-    bursts: int = 3
-    python_files: int = 2000
-    analysts: int = 5
-    """Each of another perspective."""
-    crews: int = 2
-    """Times that the analysts work in each way."""
-    index: bool = True
-    """Whether the package index may be asked for one small package."""
-    seed: int = 1
-
-
-SLOTS = 16
-"""At least: more than the analysts' pieces, so that none waits for a slot."""
-QUICK = Options(
-    Size(500, 7_000_000), Size(1100, 28_000_000), turns=1, attempts=3, leftover=5000, rounds=3, crew=10, bursts=1, python_files=200, crews=1
-)
-
-
-def measure(options: Options, under: Path | None, say: Callable[[str], None]) -> dict[str, Any]:
-    """The report of `nightcrew bench fork`; docs/bench.md describes every key.
-
-    `under` is where the directory for it all is made (None: the system's temporary directory) and removed again. Raises what a tool or a
-    task raises; nothing stays then either.
-    """
-    before = machine()
-    with private_place(under) as root:
-        say(f"seed {options.seed}, in {root}")
-        source = root / "source"
-        written = repository(source, options.seed, options.repository)
-        say(f"environments: {options.turns} turns beside {options.dependencies.files:,} copied and linked files of dependencies")
-        found = measure_environment(root / "env", source, options.seed, options.dependencies, options.turns)
-        say(
-            f"repositories of attempts: {options.attempts} with one of their own and {options.attempts} without, {options.leftover:,} files"
-        )
-        own = measure_private_git(root / "private", source, options.attempts, options.leftover)
-        with SupervisedRun(root / "home", max(options.crew, SLOTS)) as side:
-            say(f"agents: {options.rounds} of each kind, then {options.crew} at once, {options.bursts} times")
-            spawn, used = measure_spawns(side, source, options.rounds, options.crew, options.bursts)
-            say("a snapshot with a set-up of its own")
-            snapshot, setup = measure_break_even(side, source, options.seed, options.dependencies, options.index)
-            say(f"{options.analysts} analysts over {options.python_files:,} Python files: cold, forked, and in a pool")
-            crew, pieces = measure_analysts(side, options.python_files, options.analysts, options.crews)
-        say(f"removing {root}; its files are many")
-    return {
-        "environment": found,
-        "private_git": own,
-        "spawn": spawn,
-        "snapshot": snapshot,
-        "analysts": crew,
-        "load_average": {"before": before["load_1m"], "after": round(os.getloadavg()[0], 2)},
-        "material": {"repository_bytes": written, "setup": setup, "spawn": used, "analysts": pieces},
-        "options": asdict(options),
-        "machine": before,
-    }

@@ -1,28 +1,39 @@
-"""`nightcrew bench land`: what conflicts and a train of merges cost."""
+"""`nightcrew bench land`: what it takes to know which results conflict, to look at one, and to land a train of them."""
 
 from __future__ import annotations
 
 import json
-import os
-import random
-import resource
 import statistics
-import subprocess
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from nightcrew.plugins.bench import verbs
-from nightcrew.plugins.bench.crews import GIT_ENV, SupervisedRun, by_hand, commit_all, machine, nightcrew, private_place
-from nightcrew.plugins.bench.figures import Aim, milli, rows
+from nightcrew.plugins.bench.crews import (
+    GIT_ENV,
+    Say,
+    SupervisedRun,
+    by_hand,
+    children_cpu_s,
+    commit_all,
+    in_turns,
+    machine,
+    private_place,
+    timed,
+)
+from nightcrew.plugins.bench.figures import Aim, median_ms, rows
+from nightcrew.plugins.bench.verbs import RUN, fill
 from supervisor.features.conflicts import service as conflicts_service
 from supervisor.features.conflicts.rules import Matrix
 from supervisor.host import files
-from supervisor.kernel.errors import NightcrewError, ToolFailed, last_line
+from supervisor.host.paths import Home
+from supervisor.kernel.errors import NightcrewError, ToolFailed
 from supervisor.kernel.spec import TaskSpec
 from supervisor.store.journal import Branch
+from worktrees import collect_work, environments
+from worktrees.environments import Environment
 from worktrees.git import Git
 from worktrees.repository import Repository, discover
 
@@ -37,9 +48,7 @@ from worktrees.repository import Repository, discover
 
 _PADDING = 20
 """Lines by which a planted result is larger: those that it does not fit with come before it."""
-_FILES = 50
-_GATE = "sh gate.sh"
-_RESTS = frozenset({"landed", "empty"})
+_TRAIN_FILES = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,49 +62,37 @@ class LandTrainOptions:
     """Turns of a gate's own loop in the shell."""
 
 
-@dataclass(frozen=True, slots=True)
-class Landed:
-    """What one train came to."""
-
-    wall_s: float
-    shape: Mapping[str, Any]
-
-    def names(self, state: str) -> set[str]:
-        """The results that ended so."""
-        return {str(entry["task"]).partition("/")[2] for entry in self.shape["entries"] if entry["state"] == state}
-
-
-def measure_land_train(options: LandTrainOptions, root: Path, say: Callable[[str], None]) -> dict[str, Any]:
-    """The figures `train`. Raises ToolFailed when a train does not come to its end."""
-    place = _repository(root / "landed", options)
+def measure_land_train(options: LandTrainOptions, root: Path, say: Say) -> dict[str, Any]:
+    """Return the figures `train`. Raises ToolFailed when a train does not come to its end."""
+    place = _train_repository(root / "landed", options)
+    work = works(options)
     with SupervisedRun(root / "l", slots=8) as run:
-        repo = run.repository(place)
         say(f"making {options.results} results")
-        run.ended(run.submit(repo, [_task(name, work) for name, work in works(options).items()]))
+        run.ended(run.submit(run.repository(place), [_task(name, command) for name, command in work.items()]))
         by_hand(["git", "branch", "one-by-one"], place)
         say("the train")
-        together = _land(run, place, "main", ())
+        wall_s, together = _land(run, place, "main")
         say("the same one by one")
-        alone = _land(run, place, "one-by-one", ("--width", "1"))
-        gates = [view.ended - view.started for view in _gates(run, together) if view.ended and view.started]
-    wanted = {name for name in works(options) if name.startswith(("text", "pair"))}
-    ejected, landed = together.names("ejected"), together.names("landed")
-    wrong = len(ejected ^ wanted) + len(landed ^ (works(options).keys() - wanted)) + len(alone.names("ejected") ^ wanted)
+        alone_s, alone = _land(run, place, "one-by-one", "--width", "1")
+        gates = [str(one["task"]).partition("/")[0] for one in together["ran"] if one["state"] in ("passed", "failed")]
+        times = [view.ended - view.started for gate in gates for view in run.views(gate) if view.ended and view.started]
+    wanted = {name for name in work if name.startswith(("text", "pair"))}
+    ejected, landed = _names(together, "ejected"), _names(together, "landed")
     return {
         "results": options.results,
-        "gate_s": round(statistics.median(gates), 2),
-        "wall_s": round(together.wall_s, 2),
-        "sequential_wall_s": round(alone.wall_s, 2),
+        "gate_s": round(statistics.median(times), 2),
+        "wall_s": round(wall_s, 2),
+        "sequential_wall_s": round(alone_s, 2),
         "landed": len(landed),
         "ejected": len(ejected),
-        "wrong": wrong,
-        "gates": len(together.shape["ran"]),
+        "wrong": len(ejected ^ wanted) + len(landed ^ (work.keys() - wanted)) + len(_names(alone, "ejected") ^ wanted),
+        "gates": len(together["ran"]),
     }
 
 
 def works(options: LandTrainOptions) -> dict[str, str]:
-    """The command of each task. A result called `text` or `pair` conflicts with the fitting one of the same number, by its lines or its
-    meaning; each of them passes alone."""
+    """Return the command of each task. A result called `text` or `pair` conflicts with the fitting one of the same number, by its lines or
+    its meaning; each of them passes alone."""
     planted = options.planted
     found = {f"fits{number}": f"echo {number} > result{number}" for number in range(options.results - 2 * planted)}
     for number in range(planted):
@@ -111,9 +108,9 @@ def _task(name: str, work: str) -> TaskSpec:
     return TaskSpec(name=name, title=name, kind="shell", argv=("/bin/sh", "-c", work), gate=("/bin/sh", "-c", "true"), gate_timeout_s=60.0)
 
 
-def _repository(place: Path, options: LandTrainOptions) -> Path:
+def _train_repository(place: Path, options: LandTrainOptions) -> Path:
     place.mkdir()
-    for number in range(_FILES):
+    for number in range(_TRAIN_FILES):
         (place / f"file{number}.txt").write_text(f"{number}\n" * 100)
     for number in range(options.planted):
         (place / f"shared{number}").write_text("base\n")
@@ -126,28 +123,75 @@ def _repository(place: Path, options: LandTrainOptions) -> Path:
     return place
 
 
-def _land(run: SupervisedRun, place: Path, into: str, more: tuple[str, ...]) -> Landed:
-    env = {**os.environ, **GIT_ENV, "NIGHTCREW_HOME": str(run.home.root), "NIGHTCREW_CONFIG": str(run.settings)}
-    began = time.monotonic()
-    words = nightcrew("land", "--ready", "--into", into, "--gate", _GATE, "--repairs", "0", "--json", *more)
-    done = subprocess.run(words, cwd=place, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-    took = time.monotonic() - began
-    shape = json.loads(done.stdout) if done.stdout else {}
-    if shape.get("state") not in _RESTS:
-        raise ToolFailed("the train did not come to its end", on=into, why=shape.get("reason") or last_line(done.stderr))
-    return Landed(took, shape)
+def _land(run: SupervisedRun, place: Path, into: str, *more: str) -> tuple[float, dict[str, Any]]:
+    words = ("land", "--ready", "--into", into, "--gate", "sh gate.sh", "--repairs", "0", "--json", *more)
+    took, said = timed(run.home.root, *words, cwd=place, judges=True, **GIT_ENV)
+    shape: dict[str, Any] = json.loads(said)
+    if shape["state"] not in ("landed", "empty"):
+        raise ToolFailed("the train did not come to its end", on=into, why=str(shape.get("reason")))
+    return took, shape
 
 
-def _gates(run: SupervisedRun, landed: Landed) -> list[Any]:
-    tasks = [str(one["task"]) for one in landed.shape["ran"] if one["state"] in ("passed", "failed")]
-    return [view for task in tasks for view in run.views(task.partition("/")[0])]
+def _names(landed: Mapping[str, Any], state: str) -> set[str]:
+    """The results of a train that ended so."""
+    return {str(entry["task"]).partition("/")[2] for entry in landed["entries"] if entry["state"] == state}
 
 
-# Land
-# ----
-# The figures of `nightcrew bench land`: what it takes to know which results conflict, to look at one, and what a train of them
-# takes (`land_train`).
-#
+# Review
+# ------
+# How long `nightcrew review NAME` takes: the whole command, in colours, as a person waits for it.
+
+
+SIZES = {"middle": (12, 25), "large": (40, 50)}
+"""By name: files that are changed, and lines that come in each."""
+_FUNCTIONS = 30
+"""In each file, of three lines."""
+
+
+def measure_review(root: Path, count: int, rounds: int, say: Say) -> dict[str, Any]:
+    """Return `review_ms` of the report, over a repository of `count` files. Raises NightcrewError when a result is not shown whole."""
+    say(f"nightcrew review of {len(SIZES)} results, {rounds} times")
+    home = Home(files.private_dir(root))
+    for number in range(max(count, *(changed for changed, _ in SIZES.values()))):
+        text = "".join(f"def f{n}(x: int) -> int:\n    return x + {number} * {n}\n\n" for n in range(_FUNCTIONS))
+        _write(root / "repo" / f"part{number % 25:02}" / f"file{number:04}.py", text)
+    commit_all(root / "repo")
+    repository = discover(Git(home.root / "git"), root / "repo")
+    made = {name: _result(repository, home, number, *size) for number, (name, size) in enumerate(SIZES.items())}
+    fill(home, repository, list(made.values()))
+    ways: dict[str, Callable[[], float]] = {name: partial(_look, root, env.task, SIZES[name]) for name, env in made.items()}
+    took = in_turns({**ways, "start": lambda: timed(root, "--version")[0]}, rounds)
+    return {name: median_ms(some) for name, some in took.items()}
+
+
+def _result(repository: Repository, home: Home, number: int, changed: int, lines: int) -> Environment:
+    """Make the worktree of an attempt that has ended, with so many new lines in so many files, spread over each."""
+    env = environments.create(repository, f"{RUN}/t{number}", 1, repository.head, home.worktrees / repository.project)
+    for file in sorted(env.path.glob("part*/*.py"))[:changed]:
+        text = file.read_text().splitlines(keepends=True)
+        step = max(1, len(text) // lines)
+        for note in reversed(range(lines)):
+            text.insert(note * step, f"# note {note} of result {number}\n")
+        file.write_text("".join(text))
+    collect_work.secure(env, "nightcrew: work left", always=True)
+    environments.release(env)
+    return env
+
+
+def _look(root: Path, task: str, size: tuple[int, int]) -> float:
+    took, said = timed(root, "review", task, cwd=root / "repo", FORCE_COLOR="1")
+    if (shown := said.count("# note")) != size[0] * size[1]:
+        raise NightcrewError("nightcrew review did not show all", on=task, why=f"{shown} lines")
+    return took
+
+
+def _write(file: Path, text: str) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+
+
+# The matrix
+# ----------
 # The branches are made by plain git. Each changes two files, one of them the same line as a fifth of the others.
 
 
@@ -175,11 +219,10 @@ class Options:
 QUICK = Options(branches=10, files=200, updates=3, rounds=1, reviews=2, train=LandTrainOptions(results=6, planted=1, loops=200_000))
 
 
-def aims(options: Options) -> tuple[Aim, ...]:
-    """What is wanted of the full run."""
-    name = f"matrix_ms.{options.branches}_branches"
+def aims(matrix: str, files: int) -> tuple[Aim, ...]:
+    """What is wanted of the full run; `matrix` is its key in the report."""
     return (
-        Aim(name, 3000, name=f"{options.branches} branches of {options.files} files with each other", unit="ms"),
+        Aim(f"matrix_ms.{matrix}", 3000, name=f"{matrix.replace('_', ' ')} of {files} files with each other", unit="ms"),
         Aim("update_ms", 100, name="one of them moved, p50", unit="ms"),
         Aim("cpu_ms.matrix", name="processor time of the first", unit="ms"),
         Aim("cpu_ms.update", name="and of the second", unit="ms"),
@@ -196,32 +239,31 @@ def aims(options: Options) -> tuple[Aim, ...]:
     )
 
 
-def measure(options: Options, under: Path | None, say: Callable[[str], None]) -> dict[str, Any]:
-    """The report; docs/bench.md describes every key. Raises NightcrewError when a conflict that was planted is not found."""
+def measure(options: Options, under: Path | None, say: Say) -> dict[str, Any]:
+    """Return the report; docs/bench.md describes every key. Raises NightcrewError when a conflict that was planted is not found."""
     say(json.dumps(machine()))
     with private_place(under) as root:
-        repo = discover(Git(files.private_dir(root / "state")), _made(root / "repo", options, say))
+        say(f"making {options.branches} branches of {options.files} files")
+        repo = discover(Git(files.private_dir(root / "state")), _made(root / "repo", options))
         branches = [Branch(f"0101-bench/{number}", 1, _name(number), living=True) for number in range(options.branches)]
         conflicts_service.look(repo, (branches[:1], 0), {})  # the configuration is read once
-        matrix, took, updates = Matrix("", "", ()), list[_Took](), list[_Took]()
-        for number in range(options.rounds):
-            say(f"the full matrix, {number + 1} of {options.rounds}")
-            one, matrix = _timed(lambda: conflicts_service.look(repo, (branches, 0), {}))
-            took.append(one)
+        say("the full matrix, and updates")
+        matrix = Matrix("", "", ())
+        took: dict[str, list[tuple[float, float]]] = {"matrix": [], "update": []}
+        for _ in range(options.rounds):
+            matrix = _timed(took["matrix"], lambda: conflicts_service.look(repo, (branches, 0), {}))
         _check(matrix, options)
-        say(f"{options.updates} updates")
         for number in range(options.updates):
             _move(repo, number % options.branches)
-            one, matrix = _timed(lambda known=matrix.known: conflicts_service.look(repo, (branches, 0), known))  # type: ignore[misc]
-            updates.append(one)
-        reviewed = verbs.measure_review(root / "review", options.files, options.reviews, say)
-    with private_place(under) as root:
+            known = matrix.known
+            matrix = _timed(took["update"], lambda known=known: conflicts_service.look(repo, (branches, 0), known))  # type: ignore[misc]
+        reviewed = measure_review(root / "review", options.files, options.reviews, say)
         train = measure_land_train(options.train, root, say)
     return {
-        "matrix_ms": {f"{options.branches}_branches": milli(statistics.median(one.wall for one in took))},
-        "update_ms": milli(statistics.median(one.wall for one in updates)),
+        "matrix_ms": {f"{options.branches}_branches": median_ms(wall for wall, _ in took["matrix"])},
+        "update_ms": median_ms(wall for wall, _ in took["update"]),
         "review_ms": reviewed,
-        "cpu_ms": {name: milli(statistics.median(one.cpu for one in some)) for name, some in (("matrix", took), ("update", updates))},
+        "cpu_ms": {name: median_ms(cpu for _, cpu in some) for name, some in took.items()},
         "conflicts": len(matrix.conflicts()),
         "pairs": len(matrix.known),
         "files": options.files,
@@ -230,30 +272,16 @@ def measure(options: Options, under: Path | None, say: Callable[[str], None]) ->
 
 
 def table(report: Mapping[str, Any]) -> str:
-    """The report for people."""
-    branches = int(next(iter(report["matrix_ms"])).partition("_")[0])
-    return "\n".join(rows(aims(Options(branches, report["files"])), report))
+    """Return the report for people."""
+    return "\n".join(rows(aims(next(iter(report["matrix_ms"])), report["files"]), report))
 
 
-@dataclass(frozen=True, slots=True)
-class _Took:
-    """Seconds."""
-
-    wall: float
-    cpu: float
-    """Of processor time, with every git."""
-
-
-def _timed(work: Callable[[], Matrix]) -> tuple[_Took, Matrix]:
-    began, before = time.monotonic(), _cpu_s()
+def _timed(took: list[tuple[float, float]], work: Callable[[], Matrix]) -> Matrix:
+    """Note the seconds by the clock and of processor time, with every git."""
+    began, before = time.monotonic(), time.process_time() + children_cpu_s()
     found = work()
-    return _Took(time.monotonic() - began, _cpu_s() - before), found
-
-
-def _cpu_s() -> float:
-    """Of this process and of those that it started and that have ended."""
-    taken = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(one.ru_utime + one.ru_stime for one in taken)
+    took.append((time.monotonic() - began, time.process_time() + children_cpu_s() - before))
+    return found
 
 
 def _name(number: int) -> str:
@@ -263,19 +291,15 @@ def _name(number: int) -> str:
 def _check(matrix: Matrix, options: Options) -> None:
     """Every two branches with the same remainder by 5 change the same line."""
     found = {tuple(sorted(int(task.rpartition("/")[2]) for task in one.tasks)) for one in matrix.conflicts()}
-    want = {(one, two) for one in range(options.branches) for two in range(one + 1, options.branches) if (two - one) % 5 == 0}
+    want = {(one, two) for two in range(options.branches) for one in range(two % 5, two, 5)}
     if found != want or matrix.missing():
         raise NightcrewError("the conflicts found are not those that were planted", why=f"{len(found)} and {len(want)}")
 
 
-def _made(place: Path, options: Options, say: Callable[[str], None]) -> Path:
-    say(f"making {options.branches} branches of {options.files} files")
-    draw = random.Random(options.seed)  # noqa: S311 - text to fill files with, not a secret
+def _made(place: Path, options: Options) -> Path:
     text = "".join(f"line {number}\n" for number in range(_LINES))
     for number in range(options.files):
-        file = place / _path(number)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(f"{number} {draw.random()}\n{text}")
+        _write(place / _path(number), f"{number} {options.seed}\n{text}")
     commit_all(place)
     for number in range(options.branches):
         shared, own = number % 5, 5 + number % (options.files - 5)

@@ -6,28 +6,36 @@ import asyncio
 import contextlib
 import hashlib
 import json
-import os
-import resource
 import signal
 import statistics
 import subprocess
-import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import aiohttp
-import psutil
 
-from nightcrew.plugins.bench import map_pool
-from nightcrew.plugins.bench.crews import SupervisedRun, busy_s, machine, make_repository, nightcrew, private_place, until
+from nightcrew.plugins.bench import pool
+from nightcrew.plugins.bench.crews import (
+    Say,
+    SupervisedRun,
+    children_cpu_s,
+    cpu_s,
+    environ,
+    machine,
+    make_repository,
+    nightcrew,
+    private_place,
+    timed,
+    until,
+)
 from nightcrew.plugins.bench.figures import Aim, rows
 from nightcrew.plugins.bench.gateway import measure as workspace
-from nightcrew.plugins.bench.gateway.measure import Sample, sample
+from nightcrew.plugins.bench.gateway.learned import Sample, sample
 from nightcrew.plugins.sim.child import Simulator
 from supervisor.features.map import open_map
 from supervisor.features.map.prompts import PromptTerms
@@ -37,7 +45,7 @@ from supervisor.gateway.admission.types import Limits
 from supervisor.host import cores, processes
 from supervisor.host.paths import Home
 from supervisor.kernel import records
-from supervisor.kernel.errors import ToolFailed, last_line
+from supervisor.kernel.errors import ToolFailed
 from supervisor.store import queries, sqlite
 
 # Fixtures
@@ -114,7 +122,7 @@ def make(root: Path, files: int, seed: int, rounds: int, crashes: float) -> Path
     return place
 
 
-def expected_fixtures(repository: Path, names: Iterable[str]) -> list[tuple[str, list[object]]]:
+def expected_results(repository: Path, names: Iterable[str]) -> list[tuple[str, list[object]]]:
     """What a sequential run gives, in order."""
     return [(name, _seen((repository / name).read_bytes())) for name in names]
 
@@ -123,7 +131,7 @@ def _seen(data: bytes) -> list[object]:
     return [hashlib.sha256(data).hexdigest(), len(data)]
 
 
-def names_fixtures(repository: Path) -> list[str]:
+def mapped_files(repository: Path) -> list[str]:
     """The files that are mapped, in git's order."""
     found = (path for path in repository.rglob("*.txt") if path.is_file())
     return sorted((path.relative_to(repository).as_posix() for path in found), key=lambda name: name.encode())
@@ -260,7 +268,7 @@ SNAPSHOT = "files"
 
 
 @dataclass(frozen=True, slots=True)
-class MeasureOptions:
+class Options:
     files: int = 10_000
     agents: int = 50
     work_s: float = 75.0
@@ -273,28 +281,28 @@ class MeasureOptions:
     seed: int = 1
 
 
-QUICK = MeasureOptions(files=600, agents=10, work_s=4.0, calls=100, pools=1)
+QUICK = Options(files=600, agents=10, work_s=4.0, calls=100, pools=1)
 
 
-def measure(options: MeasureOptions, under: Path | None, say: Callable[[str], None]) -> dict[str, Any]:
+def measure(options: Options, under: Path | None, say: Say) -> dict[str, Any]:
     """The report. Raises ToolFailed when a side fails, or gives another output than a sequential run."""
     with private_place(under) as root:
         mine = len(cores.usable())
         rounds = rounds_for(options.work_s * mine / options.files)
         say(f"{options.files} files, each {options.work_s * mine / options.files * 1000:.1f} ms of a core")
         repository = make(root, options.files, options.seed, rounds, options.crashes)
-        names = names_fixtures(repository)
-        expected = expected_fixtures(repository, names)
-        first = [_pool(root, repository, names, mine, say) for _ in range((options.pools + 1) // 2)]
+        names = mapped_files(repository)
+        expected = expected_results(repository, names)
+        first = [_pool(repository, names, mine, say) for _ in range((options.pools + 1) // 2)]
         with SupervisedRun(root / "home", options.agents) as run:
             run.snapshot(run.repository(repository), SnapshotSpec(name=SNAPSHOT))
-            supervisor = psutil.Process(run.start())
-            before = busy_s(supervisor)
+            supervisor = run.process()
+            before = cpu_s(supervisor)
             wall_s, output = _map(run.home, repository, "crashing", options, say)
-            cpu_s = _taken(run) + busy_s(supervisor) - before
+            taken_s = _taken(run) + cpu_s(supervisor) - before
             crashes = sum(1 for _ in (root / "marks").iterdir())
             resumed = _resumed(run, root, repository, options, say)
-        walls = first + [_pool(root, repository, names, mine, say) for _ in range(options.pools - len(first))]
+        walls = first + [_pool(repository, names, mine, say) for _ in range(options.pools - len(first))]
         pool_s, pool_cpu_s = (statistics.mean(side) for side in zip(*walls, strict=True))
     say(f"{options.calls} one-shot prompts against the simulated provider's limit")
     prompts = measure_prompt(PromptOptions(calls=options.calls, seed=options.seed), under)
@@ -303,27 +311,18 @@ def measure(options: MeasureOptions, under: Path | None, say: Callable[[str], No
     return {
         "files": options.files, "agents": options.agents, "wall_s": round(wall_s, 2), "pool_wall_s": round(pool_s, 2),
         "efficiency": round(pool_s / wall_s, 3), "crashes_injected": crashes, **resumed, "prompt": prompts,
-        "pool_walls_s": [round(wall, 2) for wall, _ in walls], "cpu_s": round(cpu_s, 2), "pool_cpu_s": round(pool_cpu_s, 2),
-        "cpu_efficiency": round(pool_cpu_s / cpu_s, 3), "machine": machine(),
+        "pool_walls_s": [round(wall, 2) for wall, _ in walls], "cpu_s": round(taken_s, 2), "pool_cpu_s": round(pool_cpu_s, 2),
+        "cpu_efficiency": round(pool_cpu_s / taken_s, 3), "machine": machine(),
     }  # fmt: skip
 
 
-def _pool(root: Path, repository: Path, names: Iterable[str], count: int, say: Callable[[str], None]) -> tuple[float, float]:
-    """How long a pool of `count` processes takes, and the processor time of all of it, in seconds."""
-    out, began, before = root / "pool.jsonl", time.monotonic(), _children_s()
-    argv = [sys.executable, "-I", str(Path(map_pool.__file__)), f"{MODULE}:work", str(count), str(out)]
-    done = subprocess.run(argv, cwd=repository, input="\n".join(names), text=True, capture_output=True, check=False)
-    if done.returncode:
-        raise ToolFailed("the pool failed", on=argv[2], why=last_line(done.stderr))
+def _pool(repository: Path, names: Sequence[str], count: int, say: Say) -> tuple[float, float]:
+    """Return how long a pool of `count` processes takes, and the processor time of all of it, in seconds."""
+    began, before = time.monotonic(), children_cpu_s()
+    pool.run(repository, f"{MODULE}:work", names, count, chunk=8)
     took = time.monotonic() - began
     say(f"a pool of {count} processes: {took:.1f} s")
-    return took, _children_s() - before
-
-
-def _children_s() -> float:
-    """Processor time of all our children that have ended."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+    return took, children_cpu_s() - before
 
 
 def _taken(run: SupervisedRun) -> float:
@@ -333,34 +332,26 @@ def _taken(run: SupervisedRun) -> float:
     return sum(float((view.account or {}).get("cpu_s") or 0.0) for view in run.finished(newest))
 
 
-def _argv(call: str, options: MeasureOptions, *words: str) -> list[str]:
+def _words(call: str, options: Options) -> list[str]:
     shared = ("--files", "**/*.txt", "--agents", str(options.agents), "--class", "interactive", "--snapshot", SNAPSHOT)
-    return nightcrew("map", "--json", *shared, "--call", f"{MODULE}:{call}", *words)
+    return ["map", "--json", *shared, "--call", f"{MODULE}:{call}"]
 
 
-def _environ(home: Home) -> dict[str, str]:
-    return {**os.environ, "NIGHTCREW_HOME": str(home.root), "NIGHTCREW_CONFIG": str(home.root.with_name(f"{home.root.name}.toml"))}
-
-
-def _map(
-    home: Home, repository: Path, call: str, options: MeasureOptions, say: Callable[[str], None]
-) -> tuple[float, list[tuple[str, list[object]]]]:
-    """How long `nightcrew map` takes, from the command's start to its end, and what it gave. Raises ToolFailed."""
-    began = time.monotonic()
-    done = subprocess.run(_argv(call, options), cwd=repository, env=_environ(home), capture_output=True, text=True, check=False)
-    took = time.monotonic() - began
-    if done.returncode:
-        raise ToolFailed("nightcrew map failed", on=call, why=last_line(done.stderr))
+def _map(home: Home, repository: Path, call: str, options: Options, say: Say) -> tuple[float, list[tuple[str, list[object]]]]:
+    """Return how long `nightcrew map` takes, from the command's start to its end, and what it gave. Raises ToolFailed."""
+    took, said = timed(home.root, *_words(call, options), cwd=repository)
     say(f"nightcrew map, {call}, {options.agents} workers: {took:.1f} s")
-    lines = Path(json.loads(done.stdout)["out"]).read_text().splitlines()
+    lines = Path(json.loads(said)["out"]).read_text().splitlines()
     return took, [(str(shape["item"]), list(shape["result"])) for shape in map(json.loads, lines)]
 
 
-def _resumed(run: SupervisedRun, root: Path, repository: Path, options: MeasureOptions, say: Callable[[str], None]) -> dict[str, Any]:
+def _resumed(run: SupervisedRun, root: Path, repository: Path, options: Options, say: Say) -> dict[str, Any]:
     """Everything is killed at half, then the same command again: `lost`, `duplicates`, `resume_s`."""
     log = root / "log"
     with (root / "said").open("wb") as said:
-        command = subprocess.Popen(_argv("logged", options), cwd=repository, env=_environ(run.home), stdout=said, stderr=said)
+        command = subprocess.Popen(
+            nightcrew(*_words("logged", options)), cwd=repository, env=environ(run.home.root), stdout=said, stderr=said
+        )
     try:
         until(lambda: command.poll() is not None or _lines(log) >= options.files // 2, "half of the files")
     finally:

@@ -11,7 +11,6 @@ import json
 import os
 import random
 import re
-import socket
 import sqlite3
 import statistics
 import subprocess
@@ -27,27 +26,55 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from memory import listing, note
 from memory.files import Layout
 from memory.note import Page, pages
 from memory.search import Index
 from nightcrew.plugins import semantic
-from nightcrew.plugins.bench.crews import SupervisedRun, machine, make_repository, until
-from nightcrew.plugins.bench.figures import Aim, rows
+from nightcrew.plugins.bench.crews import Busy, Say, SupervisedRun, machine, private_place, until
+from nightcrew.plugins.bench.figures import Aim, quantiles_ms, rows
 from nightcrew.plugins.semantic import Vectors
 from supervisor.client import protocol
-from supervisor.host import secrets
-from supervisor.kernel import tokens
 from supervisor.kernel.crew import Crew
+from supervisor.kernel.errors import NightcrewError
 from supervisor.kernel.path_globs import DAY_MAX
 from supervisor.kernel.schedule import PlanWaits
-from supervisor.kernel.spec import TaskSpec
 from supervisor.kernel.states import AttemptState, TaskState
 from supervisor.kernel.task import Attempt, Task
 from supervisor.kernel.wait_graph import Wait, WaitGraph, WaitKind
-from supervisor.server import lock
+
+# A crew
+# ------
+
+
+class _Door:
+    """The door of one agent to the supervisor."""
+
+    def __init__(self, socket: Path, token: str) -> None:
+        self._socket, self._token = socket, token
+
+    def __call__(self, verb: str, **args: Any) -> dict[str, Any]:
+        return protocol.call(self._socket, verb, args, token=self._token)
+
+
+@dataclass(frozen=True, slots=True)
+class _Crew:
+    """Agents that sleep, in a supervisor of their own."""
+
+    root: Path
+    side: SupervisedRun
+    run: str
+    memory: Path
+    doors: list[_Door]
+
+
+@contextlib.contextmanager
+def _crew(count: int) -> Iterator[_Crew]:
+    with private_place(None) as root, SupervisedRun(root / "home", count) as side:
+        repo, views, secrets = side.sleeping(root / "repo", count)
+        doors = [_Door(side.home.agents_socket, secret) for secret in secrets]
+        yield _Crew(root, side, views[0].id.partition("/")[0], side.home.memory(repo.project), doors)
+
 
 # Appends
 # -------
@@ -61,26 +88,18 @@ TEXT_MAX = 1500
 
 
 def measure_appends(quick: bool) -> dict[str, Any]:
-    """`appends`: `written`, the lines that were said to be written; `corrupt`, those of them that are not there, whole, once and in the
-    order of their writer, and lines that are none; `seconds` for all of them."""
+    """Return `appends`: `written`, the lines that were said to be written; `corrupt`, those of them that are not there, whole, once and in
+    the order of their writer, and lines that are none; `seconds` for all of them."""
     each = EACH // 20 if quick else EACH
-    with tempfile.TemporaryDirectory(prefix="nightcrew-appends-") as name, SupervisedRun(Path(name) / "home", APPENDS_AGENTS) as side:
-        make_repository(Path(name) / "repo", 1, files=3)
-        repo = side.repository(Path(name) / "repo")
-        run = side.submit(repo, [TaskSpec(f"a{number}", f"a{number}", "shell", ("sleep", "3600")) for number in range(APPENDS_AGENTS)])
-        until(lambda: all(view.attempt_state == "running" for view in side.views(run)), "the agents to run")
-        secret = secrets.own(side.home.secret)
-        began, asking = time.perf_counter(), []
-        for number, view in enumerate(side.views(run)):
-            token = tokens.derive(secret, view.id, view.epoch)
-            asking.append(_forked(functools.partial(_ask, side.home.agents_socket, token, number, each)))
-        memory = side.home.memory(repo.project)
-        until(lambda: any(memory.glob("episodic/*.jsonl")), "the first line")
-        day = next(memory.glob("episodic/*.jsonl"))
+    with _crew(APPENDS_AGENTS) as crew:
+        began = time.perf_counter()
+        asking = [_forked(functools.partial(_ask, door, number, each)) for number, door in enumerate(crew.doors)]
+        until(lambda: any(crew.memory.glob("episodic/*.jsonl")), "the first line")
+        day = next(crew.memory.glob("episodic/*.jsonl"))
         writing = [_forked(functools.partial(_write, day, number, each)) for number in range(APPENDS_AGENTS, APPENDS_AGENTS + DIRECT)]
         failed = [child for child in asking + writing if os.waitpid(child, 0)[1]]
         took = time.perf_counter() - began
-        data = b"".join(path.read_bytes()[:DAY_MAX] for path in sorted(memory.glob("episodic/*.jsonl")))  # it may have been midnight
+        data = b"".join(path.read_bytes()[:DAY_MAX] for path in sorted(crew.memory.glob("episodic/*.jsonl")))  # it may have been midnight
     written = each * (APPENDS_AGENTS + DIRECT)
     return {"appends": {"written": written, "corrupt": _corrupt(data, each) + len(failed), "seconds": round(took, 2)}}
 
@@ -104,17 +123,9 @@ def _text(writer: int, at: int) -> str:
     return f"{writer} {at} {'x' * _size(writer, at)}"
 
 
-def _ask(door: Path, token: str, writer: int, each: int) -> None:
+def _ask(door: _Door, writer: int, each: int) -> None:
     for at in range(each):
-        asked = {"version": "", "verb": "mem", "token": token, "args": {"op": "append", "text": _text(writer, at)}}
-        with socket.socket(socket.AF_UNIX) as there:
-            there.settimeout(60)
-            there.connect(str(door))
-            there.sendall(json.dumps(asked).encode() + b"\n")
-            with there.makefile("rb") as reader:
-                answer = json.loads(reader.readline())
-        if not answer["ok"]:
-            raise SystemExit(answer)
+        door("mem", op="append", text=_text(writer, at))
 
 
 def _write(day: Path, writer: int, each: int) -> None:
@@ -226,85 +237,50 @@ THINKS_S = 0.02
 
 
 def measure_leases(quick: bool) -> dict[str, Any]:
-    """`lease_ms_p50`: of a request that was granted, its connection included; `lease_lost`: grants of what another process held by its own
-    book, or got back under a fence that was not greater than every one before."""
+    """Return `lease_ms_p50`: of a request that was granted, its connection included; `lease_lost`: grants of what another process held by
+    its own book, or got back under a fence that was not greater than every one before."""
     tries = TRIES // 10 if quick else TRIES
-    with tempfile.TemporaryDirectory(prefix="nightcrew-leases-") as name, SupervisedRun(Path(name) / "home", LEASES_AGENTS) as side:
-        make_repository(Path(name) / "repo", 1, files=3)
-        repo = side.repository(Path(name) / "repo")
-        run = side.submit(repo, [TaskSpec(f"a{number}", f"a{number}", "shell", ("sleep", "3600")) for number in range(LEASES_AGENTS)])
-        until(lambda: all(view.attempt_state == "running" for view in side.views(run)), "the agents to run")
-        secret = secrets.own(side.home.secret)
-        book = Path(name) / "book"
+    with _crew(LEASES_AGENTS) as crew:
+        book = crew.root / "book"
         book.mkdir()
-        children = []
-        for seed, view in enumerate(side.views(run)):
-            asking = _Asking(side.home.agents_socket, tokens.derive(secret, view.id, view.epoch), book, random.Random(seed))  # noqa: S311 - which one, not what of
-            children.append(_forked_leases(lambda asking=asking: asking.tries(tries), book / f"found{seed}"))
+        children = [_forked(functools.partial(_take_leases, door, book, seed, tries)) for seed, door in enumerate(crew.doors)]
         for child in children:
             os.waitpid(child, 0)
         found = [json.loads((book / f"found{seed}").read_text()) for seed in range(LEASES_AGENTS)]
-    times = sorted(took for one in found for took in one["ms"])
-    return {"lease_ms_p50": round(statistics.median(times), 3), "lease_lost": sum(one["lost"] for one in found)}
+    times = [took for ms, _ in found for took in ms]
+    return {"lease_ms_p50": round(statistics.median(times), 3), "lease_lost": sum(lost for _, lost in found)}
 
 
-class _Asking:
-    """One agent."""
-
-    def __init__(self, door: Path, token: str, book: Path, luck: random.Random) -> None:
-        self._door, self._token, self._book, self._luck = str(door), token, book, luck
-
-    def tries(self, count: int) -> dict[str, Any]:
-        ms: list[float] = []
-        lost = 0
-        for _ in range(count):
-            glob = self._luck.choice(GLOBS)
-            began = time.perf_counter()
-            answer = self._ask({"op": "take", "globs": [glob]})
-            if answer["ok"]:
-                ms.append(1000 * (time.perf_counter() - began))
-                lost += self._lost(glob, int(answer["value"]["leases"][0]["fence"]))
-                self._ask({"op": "release", "globs": [glob]})
-            time.sleep(self._luck.uniform(0, THINKS_S))
-        return {"ms": ms, "lost": lost}
-
-    def _lost(self, glob: str, fence: int) -> bool:
-        """Whether somebody holds it by the book of the agents, while this one does. It is given back before the lease is."""
-        place = self._book / glob.replace("/", "_").replace("*", "_")
-        last = place.with_suffix(".fence")
-        try:
-            os.close(os.open(place, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-        except FileExistsError:
-            return True
-        before = int(last.read_text()) if last.exists() else 0
-        last.write_text(str(fence))
-        time.sleep(self._luck.uniform(0, THINKS_S / 4))
-        place.unlink()
-        return fence <= before
-
-    def _ask(self, args: dict[str, Any]) -> dict[str, Any]:
-        line = json.dumps({"version": "", "verb": "lease", "token": self._token, "args": args}).encode() + b"\n"
-        with socket.socket(socket.AF_UNIX) as door:
-            door.settimeout(30)
-            door.connect(self._door)
-            door.sendall(line)
-            with door.makefile("rb") as reader:
-                return dict(json.loads(reader.readline()))
+def _take_leases(door: _Door, book: Path, seed: int, tries: int) -> None:
+    """Be one agent; write down the milliseconds of each grant and how many were lost."""
+    luck = random.Random(seed)  # noqa: S311 - which one, not what of
+    ms: list[float] = []
+    lost = 0
+    for _ in range(tries):
+        glob = luck.choice(GLOBS)
+        began = time.perf_counter()
+        with contextlib.suppress(NightcrewError):  # somebody holds it
+            lease = door("lease", op="take", globs=[glob])["leases"][0]
+            ms.append(1000 * (time.perf_counter() - began))
+            lost += _lost(book, luck, glob, int(lease["fence"]))
+            door("lease", op="release", globs=[glob])
+        time.sleep(luck.uniform(0, THINKS_S))
+    (book / f"found{seed}").write_text(json.dumps([ms, lost]))
 
 
-def _forked_leases(work: Any, target: Path) -> int:
-    child = os.fork()
-    if child:
-        return child
+def _lost(book: Path, luck: random.Random, glob: str, fence: int) -> bool:
+    """Tell whether somebody holds it by the book of the agents, while this one does. It is given back before the lease is."""
+    place = book / glob.replace("/", "_").replace("*", "_")
+    last = place.with_suffix(".fence")
     try:
-        target.write_text(json.dumps(work()))
-    finally:
-        os._exit(0)
-
-
-# Measure
-# -------
-# The figures of `nightcrew bench memory`: each file beside this one that has a `measure(quick)` gives its keys.
+        os.close(os.open(place, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except FileExistsError:
+        return True
+    before = int(last.read_text()) if last.exists() else 0
+    last.write_text(str(fence))
+    time.sleep(luck.uniform(0, THINKS_S / 4))
+    place.unlink()
+    return fence <= before
 
 
 AIMS = (
@@ -327,26 +303,28 @@ AIMS = (
 )
 
 
-def measure(quick: bool, say: Callable[[str], None]) -> dict[str, Any]:
-    """The report; docs/bench.md describes every key. A key that no part gave is None. Raises what a part raises."""
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How much is measured."""
+
+    quick: bool = False
+
+
+QUICK = Options(quick=True)
+
+
+def measure(options: Options, under: Path | None, say: Say) -> dict[str, Any]:  # noqa: ARG001 - the parts have places of their own
+    """Return the report; docs/bench.md describes every key. Raises what a part raises."""
     say(json.dumps(machine()))
-    report: dict[str, Any] = dict.fromkeys(aim.figure.partition(".")[0] for aim in AIMS)
-    for name, part in _parts():
-        say(name)
-        report |= part(quick)
+    report: dict[str, Any] = {}
+    for part in (measure_appends, measure_leases, measure_search, measure_waits, measure_watching):
+        say(part.__name__.removeprefix("measure_"))
+        report |= part(options.quick)
     return report
 
 
-def _parts() -> Iterator[tuple[str, Callable[[bool], Mapping[str, Any]]]]:
-    yield "appends", measure_appends
-    yield "leases", measure_leases
-    yield "search", measure_search
-    yield "waits", measure_waits
-    yield "watching", measure_watching
-
-
 def table(report: Mapping[str, Any]) -> str:
-    """The report for people."""
+    """Return the report for people."""
     return "\n".join(rows(AIMS, report))
 
 
@@ -515,37 +493,23 @@ for number in range(count):
 
 
 def measure_watching(quick: bool) -> dict[str, Any]:
-    """`wake_ms`: from a person's write to the answer that a waiting agent has; `agent_wake_ms`: the same for an agent's write through the
-    socket; `storm`: so many files are made by two processes in about 15 s, and the versions know all of them `settled_s` after the last;
-    `idle_cpu_percent`: processor time of the whole supervisor, of one core, with 1,000 notes and no agent."""
+    """Return `wake_ms`: from a person's write to the answer that a waiting agent has; `agent_wake_ms`: the same for an agent's write
+    through the socket; `storm`: so many files are made by two processes in about 15 s, and the versions know all of them `settled_s` after
+    the last; `idle_cpu_percent`: processor time of the whole supervisor, of one core, with 1,000 notes and no agent."""
     part = 10 if quick else 1
-    with tempfile.TemporaryDirectory(prefix="nightcrew-watching-") as name, SupervisedRun(Path(name) / "home", 4) as side:
-        make_repository(Path(name) / "repo", 1, files=3)
-        repo = side.repository(Path(name) / "repo")
-        run = side.submit(repo, [TaskSpec(f"a{number}", f"a{number}", "shell", ("sleep", "36000")) for number in range(2)])
-        until(lambda: all(view.attempt_state == "running" for view in side.views(run)), "the agents to run")
-        secret = secrets.own(side.home.secret)
-        agents = [_Agent(side.home.agents_socket, tokens.derive(secret, view.id, view.epoch)) for view in side.views(run)]
-        memory = side.home.memory(repo.project)
-        agents[0].mem("wait", glob="**", timeout_s=0)  # it is watched from now on
-        (memory / "semantic").mkdir(exist_ok=True)
-        wakes = _wakes(agents[0], WAKES // part, lambda number: _by_hand(memory / "semantic" / f"w{number % 20}.md", number))
+    with _crew(2) as crew:
+        waiting, other = crew.doors
+        waiting("mem", op="wait", glob="**", timeout_s=0)  # it is watched from now on
+        notes = crew.memory / "semantic"
+        notes.mkdir(exist_ok=True)
+        wakes = _wakes(waiting, WAKES // part, lambda number: _by_hand(notes / f"w{number % 20}.md", number))
         puts = _wakes(
-            agents[0], WAKES // part, lambda number: agents[1].mem("put", path=f"semantic/a{number % 20}.md", text=f"note {number}\n")
+            waiting, WAKES // part, lambda number: other("mem", op="put", path=f"semantic/a{number % 20}.md", text=f"note {number}\n")
         )
-        found = {"wake_ms": wakes, "agent_wake_ms": puts, "storm": _storm(memory, FILES // part)}
-        for view in side.views(run):
-            protocol.call(side.home.daemon_socket, "kill", {"tasks": [view.id]})
-        side.finished(run)
-        return {**found, "idle_cpu_percent": _idle(side, memory, IDLE_S / part)}
-
-
-class _Agent:
-    def __init__(self, door: Path, token: str) -> None:
-        self._door, self._token = door, token
-
-    def mem(self, op: str, **args: Any) -> dict[str, Any]:
-        return protocol.call(self._door, "mem", {"op": op, **args}, token=self._token)
+        found = {"wake_ms": wakes, "agent_wake_ms": puts, "storm": _storm(crew.memory, FILES // part)}
+        crew.side.ask("kill", tasks=[view.id for view in crew.side.views(crew.run)])
+        crew.side.finished(crew.run)
+        return {**found, "idle_cpu_percent": _idle(crew, IDLE_S / part)}
 
 
 def _by_hand(note: Path, number: int) -> None:
@@ -559,22 +523,20 @@ def _by_hand(note: Path, number: int) -> None:
     beside.rename(note)
 
 
-def _wakes(waiting: _Agent, times: int, write: Callable[[int], object]) -> dict[str, float]:
+def _wakes(waiting: _Door, times: int, write: Callable[[int], object]) -> dict[str, float]:
+    def woken_at(since: int) -> float:
+        waiting("mem", op="wait", glob="semantic/*", since=since)
+        return time.perf_counter()
+
     took = []
     with ThreadPoolExecutor(1) as thread:
         for number in range(times):
-            since = waiting.mem("wait", glob="semantic/*", timeout_s=0)["number"]
-            woken = thread.submit(_woken_at, waiting, since)
+            woken = thread.submit(woken_at, waiting("mem", op="wait", glob="semantic/*", timeout_s=0)["number"])
             time.sleep(0.03)  # it stands waiting
             began = time.perf_counter()
             write(number)
-            took.append(1000 * (woken.result() - began))
-    return {"p50": round(statistics.median(took), 1), "p99": round(sorted(took)[max(0, round(0.99 * len(took)) - 1)], 1)}
-
-
-def _woken_at(waiting: _Agent, since: int) -> float:
-    waiting.mem("wait", glob="semantic/*", since=since)
-    return time.perf_counter()
+            took.append(woken.result() - began)
+    return quantiles_ms(took)
 
 
 def _storm(memory: Path, files: int) -> dict[str, Any]:
@@ -602,12 +564,10 @@ def _known(book: Path) -> set[str]:
         return {path for (path,) in db.execute("SELECT path FROM known WHERE version <> ''")}
 
 
-def _idle(side: SupervisedRun, memory: Path, seconds: float) -> float:
-    until(lambda: len(_known(memory.with_name("memory.db"))) <= WATCHING_NOTES, "the notes that went to be known")
-    pid = lock.holder(side.home.lock)
-    process = psutil.Process(pid)
+def _idle(crew: _Crew, seconds: float) -> float:
+    until(lambda: len(_known(crew.memory.with_name("memory.db"))) <= WATCHING_NOTES, "the notes that went to be known")
+    process = crew.side.process()
     time.sleep(min(5.0, seconds))
-    before, began = process.cpu_times(), time.monotonic()
+    busy = Busy(process)
     time.sleep(seconds)
-    after, took = process.cpu_times(), time.monotonic() - began
-    return round(100 * (after.user + after.system - before.user - before.system) / took, 2)
+    return busy.percent()

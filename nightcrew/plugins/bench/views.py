@@ -9,10 +9,8 @@ import json
 import os
 import pty
 import re
-import resource
 import select
 import shutil
-import signal
 import statistics
 import struct
 import subprocess
@@ -28,12 +26,22 @@ import aiohttp
 import psutil
 
 from nightcrew.client import AsyncClient
-from nightcrew.plugins.bench.crews import SupervisedRun, commit_all, machine, nightcrew, private_place, until
-from nightcrew.plugins.bench.figures import Aim, milli, rows
-from supervisor.host.paths import Home
+from nightcrew.plugins.bench.crews import (
+    Busy,
+    Say,
+    SupervisedRun,
+    children_cpu_s,
+    commit_all,
+    cpu_s,
+    environ,
+    machine,
+    nightcrew,
+    private_place,
+    timed,
+)
+from nightcrew.plugins.bench.figures import Aim, median_ms, milli, quantile, rows
 from supervisor.kernel.errors import TimedOut
 from supervisor.kernel.spec import TaskSpec
-from supervisor.store import queries
 
 # Faces api
 # ---------
@@ -54,32 +62,29 @@ class FacesApiOptions:
     """Submissions that are under way at once, of `together`."""
 
 
-def measure_faces_api(options: FacesApiOptions, root: Path, repo: Path, say: Callable[[str], None]) -> dict[str, Any]:
-    """`requests_per_s` with many clients, `submit_ms_p50` and `p99` of one, and what a request takes of the processor."""
+def measure_faces_api(options: FacesApiOptions, root: Path, repo: Path, say: Say) -> dict[str, Any]:
+    """Return `requests_per_s` with many clients, `submit_ms_p50` and `p99` of one, and what a request takes of the processor."""
     with SupervisedRun(root, 1) as run:
-        name = run.submit(run.repository(repo), [TaskSpec(name="holds-the-slot", title="", kind="shell", argv=("sleep", "3600"))])
-        until(lambda: all(view.attempt_state == "running" for view in run.views(name)), "an agent to take the slot")
-        env = {**os.environ, "NIGHTCREW_HOME": str(run.home.root), "NIGHTCREW_CONFIG": str(run.settings)}
-        words = ("token", "create", "bench", "--unconfined", "--rate", "10000")
-        token = subprocess.run(nightcrew(*words), env=env, cwd=repo, capture_output=True, text=True, check=True).stdout.strip()
-        with _server(env, repo) as (url, server):
+        run.living(repo, TaskSpec(name="holds-the-slot", title="", kind="shell", argv=("sleep", "3600")))
+        token = timed(root, "token", "create", "bench", "--unconfined", "--rate", "10000", cwd=repo)[1].strip()
+        with _server(root, repo) as (url, server):
             say(f"{options.alone} tasks one after the other, then {options.together} by {options.clients} clients")
-            return asyncio.run(_measured(options, AsyncClient(url, token), (server, _supervisor(run.home))))
+            return asyncio.run(_measured(options, AsyncClient(_base(url), token), (server, run.process())))
 
 
 async def _measured(options: FacesApiOptions, client: AsyncClient, processes: tuple[psutil.Process, ...]) -> dict[str, Any]:
     async with client as crew:
         await _submitted(crew, "first")
-        alone = sorted([await _submitted(crew, f"a{number}") for number in range(options.alone)])
-        before, began = [_cpu_s(process) for process in processes], time.monotonic()
+        alone = [await _submitted(crew, f"a{number}") for number in range(options.alone)]
+        before, began = [cpu_s(process, children=True) for process in processes], time.monotonic()
         numbers = iter(range(options.together))
         await asyncio.gather(*(_client(crew, numbers) for _ in range(options.clients)))
         took = time.monotonic() - began
-    cpu = [1000 * (_cpu_s(process) - then) / options.together for process, then in zip(processes, before, strict=True)]
+    cpu = [1000 * (cpu_s(process, children=True) - then) / options.together for process, then in zip(processes, before, strict=True)]
     return {
         "requests_per_s": round(options.together / took, 1),
-        "submit_ms_p50": milli(statistics.median(alone)),
-        "p99": milli(alone[min(len(alone) - 1, len(alone) * 99 // 100)]),
+        "submit_ms_p50": median_ms(alone),
+        "p99": milli(quantile(alone, 0.99)),
         "cpu_ms": {"server": round(cpu[0], 2), "supervisor": round(cpu[1], 2)},
     }
 
@@ -96,30 +101,18 @@ async def _submitted(crew: AsyncClient, key: str) -> float:
 
 
 @contextlib.contextmanager
-def _server(env: Mapping[str, str], repo: Path) -> Iterator[tuple[str, psutil.Process]]:
-    with subprocess.Popen(nightcrew("web", "--port", "0", "--json"), env=env, cwd=repo, stdout=subprocess.PIPE, text=True) as process:
+def _server(root: Path, repo: Path) -> Iterator[tuple[str, psutil.Process]]:
+    """The page's server over the state directory `root`: the address that opens it, and its process."""
+    argv = nightcrew("web", "--port", "0")
+    with subprocess.Popen(argv, env=environ(root), cwd=repo, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
         try:
-            assert process.stdout is not None  # noqa: S101 - a pipe was asked for
-            text = ""
-            while not text.rstrip().endswith("}") and (line := process.stdout.readline()):
-                text += line
-            yield str(json.loads(text)["url"]).partition("/enter")[0], psutil.Process(process.pid)
+            yield (process.stdout.readline() if process.stdout else "").strip(), psutil.Process(process.pid)
         finally:
-            process.send_signal(signal.SIGTERM)
+            process.terminate()
 
 
-def _supervisor(home: Home) -> psutil.Process:
-    from supervisor.server import lock
-
-    pid = lock.holder(home.lock)
-    assert pid is not None  # noqa: S101 - it has just answered
-    return psutil.Process(pid)
-
-
-def _cpu_s(process: psutil.Process) -> float:
-    """With those of its children that have ended."""
-    times = process.cpu_times()
-    return float(times.user + times.system + times.children_user + times.children_system)
+def _base(url: str) -> str:
+    return url.partition("/enter")[0]
 
 
 # Faces web
@@ -130,7 +123,7 @@ def _cpu_s(process: psutil.Process) -> float:
 
 _WAIT_S = 30.0
 _SETTLE_S = 5.0
-Submit = Callable[[str], None]
+Submit = Callable[[str], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,24 +136,11 @@ class FacesWebOptions:
     paints: int = 5
 
 
-def measure_faces_web(env: Mapping[str, str], repo: Path, submit: Submit, options: FacesWebOptions) -> dict[str, Any]:
-    """`submit` hands a task of that name over and returns when it is committed."""
-    with _server_faces_web(env, repo) as (url, process):
+def measure_faces_web(root: Path, repo: Path, submit: Submit, options: FacesWebOptions) -> dict[str, Any]:
+    """Return the figures `web`. `submit` hands a task of that name over and returns when it is committed."""
+    with _server(root, repo) as (url, process):
         found = asyncio.run(_by_clients(url, process, submit, options))
         return {"clients": options.clients, **found, "first_paint_ms": _first_paint(url, options.paints)}
-
-
-@contextlib.contextmanager
-def _server_faces_web(env: Mapping[str, str], repo: Path) -> Iterator[tuple[str, psutil.Process]]:
-    pipe = subprocess.PIPE
-    started = subprocess.Popen(nightcrew("web", "--port", "0"), env=env, cwd=repo, stdout=pipe, text=True, start_new_session=True)
-    try:
-        yield (started.stdout.readline() if started.stdout else "").strip(), psutil.Process(started.pid)
-    finally:
-        started.terminate()
-        started.wait(timeout=_WAIT_S)
-        if started.stdout is not None:
-            started.stdout.close()
 
 
 class _Browser:
@@ -195,7 +175,7 @@ class _Browser:
 
 
 async def _by_clients(url: str, process: psutil.Process, submit: Submit, options: FacesWebOptions) -> dict[str, Any]:
-    base = url.partition("/enter")[0]
+    base = _base(url)
     async with aiohttp.ClientSession(
         cookie_jar=aiohttp.CookieJar(unsafe=True), connector=aiohttp.TCPConnector(limit=0), read_bufsize=2**24
     ) as http:
@@ -206,13 +186,15 @@ async def _by_clients(url: str, process: psutil.Process, submit: Submit, options
         try:
             await _all_know(browsers)
             await asyncio.sleep(_SETTLE_S)
-            cpu = await _cpu(process, options.steady_s)
+            busy = Busy(process, children=True)
+            await asyncio.sleep(options.steady_s)
+            cpu = busy.percent()
             took = [await _event(browsers, submit, f"e{number:03}") for number in range(options.events)]
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-    return {"cpu_percent": cpu, "event_ms_p50": milli(statistics.median(took)), "page_kb": round(size / 1000, 1)}
+    return {"cpu_percent": cpu, "event_ms_p50": median_ms(took), "page_kb": round(size / 1000, 1)}
 
 
 async def _entered(http: aiohttp.ClientSession, url: str) -> str:
@@ -227,18 +209,6 @@ async def _all_know(browsers: list[_Browser]) -> None:
     async with asyncio.timeout(_WAIT_S):
         for one in browsers:
             await one.came.wait()
-
-
-async def _cpu(process: psutil.Process, seconds: float) -> float:
-    """Processor time of the server and of what it starts, in percent of one core."""
-    before, began = _used_s(process), time.monotonic()
-    await asyncio.sleep(seconds)
-    return round(100 * (_used_s(process) - before) / (time.monotonic() - began), 2)
-
-
-def _used_s(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return float(times.user + times.system + times.children_user + times.children_system)
 
 
 async def _event(browsers: list[_Browser], submit: Submit, name: str) -> float:
@@ -271,17 +241,17 @@ def _first_paint(url: str, times: int) -> float | None:
         return None
     if program is None:
         return None
-    base = url.partition("/enter")[0]
+    base = _base(url)
     with sync_playwright() as driver, contextlib.closing(driver.chromium.launch(executable_path=program, args=["--no-sandbox"])) as browser:
         page = browser.new_page()
         page.goto(url)
         page.wait_for_url(f"{base}/")
-        found = []
+        found = list[float]()
         for _ in range(times):
             page.goto(f"{base}/")
             page.wait_for_selector(".row")
             found.append(page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime"))
-        return milli(statistics.median(found) / 1000)
+        return round(statistics.median(found), 2)
 
 
 # Faces
@@ -298,7 +268,7 @@ _UP_S, _KEY_S = 60.0, 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class FacesOptions:
+class Options:
     """How much is measured."""
 
     agents: int = 200
@@ -312,7 +282,7 @@ class FacesOptions:
     api: FacesApiOptions = field(default_factory=FacesApiOptions)
 
 
-QUICK = FacesOptions(
+QUICK = Options(
     agents=20, steady_s=10.0, keys=10, starts=2, lines=5,
     web=FacesWebOptions(steady_s=10.0, events=5, paints=2), api=FacesApiOptions(alone=30, together=150),
 )  # fmt: skip
@@ -334,33 +304,33 @@ AIMS = (
 )
 
 
-def measure_faces(options: FacesOptions, under: Path | None, say: Callable[[str], None]) -> dict[str, Any]:
-    """The report; docs/bench.md describes every key."""
+def measure(options: Options, under: Path | None, say: Say) -> dict[str, Any]:
+    """Return the report; docs/bench.md describes every key."""
     say(json.dumps(machine()))
     with private_place(under) as root:
-        repo = root / "repo"
+        repo, state = root / "repo", root / "state"
         repo.mkdir()
         (repo / "README").write_text("hello\n")
         commit_all(repo)
-        with SupervisedRun(root / "state", options.agents) as run:
+        with SupervisedRun(state, options.agents) as run:
             say(f"{options.agents} agents come up")
             names = _crew(run, repo, options.agents)
-            env = {**os.environ, "NIGHTCREW_HOME": str(run.home.root), "TERM": "xterm-256color"}
             say("the line for a prompt")
-            line = [_timed_line(env, repo) for _ in range(options.lines)]
+            line = [_line(state, repo) for _ in range(options.lines)]
             say("the screen starts")
-            starts = [_start(env, repo) for _ in range(options.starts)]
+            starts = [_start(state, repo) for _ in range(options.starts)]
             say(f"the screen, left alone for {options.steady_s:g} s, and {options.keys} keys")
-            top = _look(env, repo, names, options)
+            top = _look(state, repo, names, options)
             say(f"the page, {options.web.clients} browsers for {options.web.steady_s:g} s")
-            web = measure_faces_web(env, repo, lambda name: _one_more(run, repo, name), options.web)
+            known = run.repository(repo)
+            web = measure_faces_web(state, repo, lambda name: run.submit(known, [TaskSpec(name, name, "shell", ("true",))]), options.web)
         submitting = measure_faces_api(options.api, root / "api", repo, say)
     return {
         "api": submitting,
-        "top": {"agents": options.agents, **top, "start_ms": milli(statistics.median(wall for wall, _ in starts))},
+        "top": {"agents": options.agents, **top, "start_ms": median_ms(wall for wall, _ in starts)},
         "web": web,
-        "statusline_ms": milli(statistics.median(wall for wall, _ in line)),
-        "cpu_ms": {name: milli(statistics.median(cpu for _, cpu in some)) for name, some in (("start", starts), ("statusline", line))},
+        "statusline_ms": median_ms(wall for wall, _ in line),
+        "cpu_ms": {"start": median_ms(cpu for _, cpu in starts), "statusline": median_ms(cpu for _, cpu in line)},
     }
 
 
@@ -370,59 +340,51 @@ def table(report: Mapping[str, Any]) -> str:
 
 
 def _crew(run: SupervisedRun, repo: Path, count: int) -> list[str]:
-    """Their full ids, in the order in which the screen has them, once all run."""
+    """Return their full ids, in the order in which the screen has them, once all run."""
     script = 'n=0; while :; do n=$((n+1)); echo "step $n of many"; sleep 5; done'
-    tasks = [TaskSpec(name=f"a{number:03}", title=f"part {number}", kind="shell", argv=("sh", "-c", script)) for number in range(count)]
-    name = run.submit(run.repository(repo), tasks)
-    until(lambda: all(view.attempt_state == "running" for view in run.views(name)), f"{count} agents to run")
-    return [view.id for view in sorted(run.views(name), key=_started)]
+    tasks = [TaskSpec(f"a{number:03}", f"part {number}", "shell", ("sh", "-c", script)) for number in range(count)]
+    return [view.id for view in sorted(run.living(repo, *tasks), key=lambda view: view.started or view.created or 0.0)]
 
 
-def _one_more(run: SupervisedRun, repo: Path, name: str) -> None:
-    run.submit(run.repository(repo), [TaskSpec(name=name, title=name, kind="shell", argv=("true",))])
+def _line(root: Path, repo: Path) -> tuple[float, float]:
+    """Return the seconds that passed, and of the processor."""
+    before, began = children_cpu_s(), time.monotonic()
+    argv = [sys.executable, "-I", "-m", "nightcrew", "statusline"]
+    subprocess.run(argv, env=environ(root), cwd=repo, stdout=subprocess.DEVNULL, check=True)
+    return time.monotonic() - began, children_cpu_s() - before
 
 
-def _started(view: queries.TaskView) -> float:
-    return view.started or view.created or 0.0
-
-
-def _timed_line(env: Mapping[str, str], repo: Path) -> tuple[float, float]:
-    """Seconds that passed, and of the processor."""
-    before, began = _children_cpu_s(), time.monotonic()
-    subprocess.run([sys.executable, "-I", "-m", "nightcrew", "statusline"], env=env, cwd=repo, stdout=subprocess.DEVNULL, check=True)
-    return time.monotonic() - began, _children_cpu_s() - before
-
-
-def _start(env: Mapping[str, str], repo: Path) -> tuple[float, float]:
-    """The same of a start, until the crew is painted."""
+def _start(root: Path, repo: Path) -> tuple[float, float]:
+    """Return the same of a start, until the crew is painted."""
     began = time.monotonic()
-    with _Screen(env, repo) as screen:
+    with _Screen(root, repo) as screen:
         screen.reads(b"WORKING")
-        return time.monotonic() - began, screen.cpu_s()
+        return time.monotonic() - began, cpu_s(screen.process, children=True)
 
 
-def _look(env: Mapping[str, str], repo: Path, names: list[str], options: FacesOptions) -> dict[str, float]:
-    with _Screen(env, repo) as screen:
+def _look(root: Path, repo: Path, names: list[str], options: Options) -> dict[str, float]:
+    with _Screen(root, repo) as screen:
         screen.reads(b"WORKING")
         screen.rests(5.0)
-        before, began = screen.cpu_s(), time.monotonic()
+        busy = Busy(screen.process, children=True)
         screen.rests(options.steady_s)
-        cpu = (screen.cpu_s() - before) / (time.monotonic() - began)
+        cpu = busy.percent()
         keys = [screen.pressed(b"\x1b[B", name.encode()) for name in names[1 : options.keys + 1]]
-        return {"cpu_percent": round(100 * cpu, 2), "rss_mb": round(screen.rss() / 2**20, 1), "key_ms_p50": milli(statistics.median(keys))}
+        return {"cpu_percent": cpu, "rss_mb": round(screen.process.memory_info().rss / 2**20, 1), "key_ms_p50": median_ms(keys)}
 
 
 class _Screen:
     """`nightcrew top` on a terminal of ours."""
 
-    def __init__(self, env: Mapping[str, str], repo: Path) -> None:
+    def __init__(self, root: Path, repo: Path) -> None:
         self._end, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", _ROWS, _COLUMNS, 0, 0))
+        env = environ(root) | {"TERM": "xterm-256color"}
         self._process = subprocess.Popen(
             nightcrew("top"), env=env, cwd=repo, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
         )
         os.close(theirs)
-        self._known = psutil.Process(self._process.pid)
+        self.process = psutil.Process(self._process.pid)
 
     def __enter__(self) -> _Screen:
         return self
@@ -437,15 +399,6 @@ class _Screen:
             self._process.kill()
             self._process.wait()
         os.close(self._end)
-
-    def cpu_s(self) -> float:
-        """Of the processor, with those of its children that have ended."""
-        times = self._known.cpu_times()
-        return float(times.user + times.system + times.children_user + times.children_system)
-
-    def rss(self) -> int:
-        """Bytes of memory."""
-        return int(self._known.memory_info().rss)
 
     def rests(self, seconds: float) -> None:
         """Read what it paints meanwhile: a terminal that nobody reads would hold it up."""
@@ -477,8 +430,3 @@ class _Screen:
                     yield os.read(self._end, 65536)
                 except OSError:  # it has ended
                     return
-
-
-def _children_cpu_s() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime

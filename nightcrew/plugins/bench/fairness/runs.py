@@ -8,9 +8,11 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from nightcrew.plugins.bench.crews import Say
 from nightcrew.plugins.bench.fairness.world import (
     EXPECTED_OUTPUT,
     LINK_S,
@@ -32,7 +34,7 @@ from nightcrew.plugins.bench.fairness.world import (
     Turn,
     World,
 )
-from nightcrew.plugins.bench.figures import Aim, missed, of_learning, quantile
+from nightcrew.plugins.bench.figures import Aim, grid, missed, of_learning, quantile
 from supervisor.gateway.admission.types import Level, Limits, Observed
 from supervisor.kernel.states import TaskClass
 
@@ -480,7 +482,7 @@ def run_learned_limits(case: Case, seed: int, until_s: float = RUN_S) -> Learned
 
 
 def measure_learned_limits(
-    seeds: Sequence[int], until_s: float = RUN_S, say: Callable[[str], None] = lambda _: None, cases: Mapping[str, Case] = CASES
+    seeds: Sequence[int], until_s: float = RUN_S, say: Say = lambda _: None, cases: Mapping[str, Case] = CASES
 ) -> dict[str, dict[str, Any]]:
     """{case: the worst figure of all seeds, and which aims that misses}."""
     found = {}
@@ -488,14 +490,6 @@ def measure_learned_limits(
         say(f"learned limits: {name}")
         found[name] = _worst(case, [run_learned_limits(case, seed, until_s) for seed in seeds])
     return found
-
-
-def table_learned_limits(found: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """The figures for people, a line each."""
-    names = [field.name for field in fields(Learned)]
-    yield f"{'':32}" + "".join(f"{name:>26}" for name in names) + "  missed"
-    for name, figures in found.items():
-        yield f"{name:32}" + "".join(f"{figures[key]:>26,}" for key in names) + "  " + ", ".join(figures["missed"])
 
 
 def _worst(case: Case, found: Sequence[Learned]) -> dict[str, Any]:
@@ -518,7 +512,6 @@ def _memory(case: Case, factor: float) -> dict[str, Any]:
 
 
 INPUTS = (1_000.0, 12_000.0)
-SCENARIOS_QUICK_S = 600.0
 CREW_SIZES = (5, 10, 15, 20)
 DIGITS = {"utilisation": 4, "jain": 4}
 
@@ -581,14 +574,30 @@ AIMS = (
 """What we want for the full hour and of each seed by itself."""
 
 
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How much is simulated."""
+
+    seeds: int = 3
+    virtual_s: float = HOUR_S
+
+
+QUICK = Options(virtual_s=600.0)
+
+
+def measure(options: Options, under: Path | None, say: Say) -> dict[str, Any]:  # noqa: ARG001 - nothing is written
+    """Return the report; docs/bench.md describes every key."""
+    return measure_scenarios(range(1, options.seeds + 1), options.virtual_s, say)
+
+
 def measure_scenarios(
     seeds: Sequence[int],
     virtual_s: float = HOUR_S,
-    say: Callable[[str], None] = lambda _: None,
+    say: Say = lambda _: None,
     scenarios: Mapping[str, Scenario] = SCENARIOS,
     cases: Mapping[str, Case] = CASES,
 ) -> dict[str, Any]:
-    """The report that `nightcrew bench fairness --json` prints; docs/bench.md describes every key."""
+    """Return the report of these scenarios and cases."""
     found = {}
     for name, scenario in scenarios.items():
         say(f"scenario {name}")
@@ -606,33 +615,28 @@ def measure_scenarios(
 
 
 def judge(found: Mapping[str, Sequence[Figures]]) -> Iterator[dict[str, Any]]:
-    """Each aim with the worst seed's value, and whether that meets it."""
+    """Yield each aim with the worst seed's value, and whether that meets it."""
     for aim in AIMS:
         scenario, figure = aim.figure.split(".")
         if scenario in found:
-            worst = aim.worst([getattr(figures, figure) for figures in found[scenario]])
+            values = [getattr(figures, figure) for figures in found[scenario]]
+            worst = min(values) if aim.at_least else max(values)
             yield {"aim": f"{scenario} {figure} {aim}", "worst": _rounded(figure, worst), "met": aim.met(worst)}
 
 
-def table_scenarios(report: Mapping[str, Any]) -> str:
-    """The report for people."""
-    seeds, names = report["seeds"], [field.name for field in fields(Figures)]
+def table(report: Mapping[str, Any]) -> str:
+    """Return the report for people."""
     short = report["virtual_s"] < HOUR_S
+    learned = {name: figures | {"missed": ", ".join(figures["missed"])} for name, figures in report["learned"].items()}
     lines = [
-        f"{report['virtual_s'] / 60:g} virtual minutes, {report['limit_tpm']:,.0f} tokens a minute, mean of seeds {seeds[0]}-{seeds[-1]}",
+        f"{report['virtual_s'] / 60:g} virtual minutes, {report['limit_tpm']:,.0f} tokens a minute, mean of seeds {report['seeds']}",
         *(["This is too short for the aims, which are of an hour: leave --quick away to judge by them."] if short else []),
         "Rows: the gateway with four crews, from no_gateway on what others do instead, with the first crew; docs/bench.md says more.",
-        "",
-        f"{'':14}" + "".join(f"{name.replace('_', ' '):>14}" for name in names),
-        *(f"{name:14}" + "".join(f"{figures[key]:>14,}" for key in names) for name, figures in report["scenarios"].items()),
-        "",
-        "2,000 tokens four times a minute, turns done over turns due:",
-        *(f"{size:>4} agents {share:>8.3f}" for size, share in report["sustainable"].items()),
-        "",
+        *grid(report["scenarios"]),
+        f"2,000 tokens four times a minute, turns done over turns due, by agents: {report['sustainable']}",
         "Limits that nobody configured, each seed's worst; docs/bench.md says what is in each name:",
-        *table_learned_limits(report["learned"]),
-        "",
-        f"{'aim (of each seed, over an hour)':<40}{'worst seed':>12}",
+        *grid(learned),
+        "Aims, of each seed, over an hour:",
         *(f"{aim['aim']:<40}{aim['worst']:>12,}  {'met' if aim['met'] else 'MISSED'}" for aim in report["aims"]),
     ]
     return "\n".join(lines)

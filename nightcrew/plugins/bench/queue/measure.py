@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import random
 import signal
@@ -12,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,15 +21,14 @@ from typing import Any
 
 import psutil
 
-from nightcrew.plugins.bench.crews import Agent, SupervisedRun, in_turns, machine, make_repository, private_place, until
-from nightcrew.plugins.bench.figures import Aim, milli, quantile, rows
+from nightcrew.plugins.bench.crews import Agent, Say, SupervisedRun, in_turns, machine, make_repository, private_place, started_of, until
+from nightcrew.plugins.bench.figures import Aim, median_ms, quantile, quantiles_ms, rows
 from nightcrew.plugins.bench.queue import fake_doors, redis_queue
 from nightcrew.plugins.bench.queue.virtual import LAUNCH_S, SECURE_S, VirtualCrew
 from nightcrew.plugins.bench.verbs import status_once_s
 from supervisor.client import protocol
 from supervisor.host import files, processes
 from supervisor.host.paths import Home
-from supervisor.kernel import records
 from supervisor.kernel.crew import Crew, Order
 from supervisor.kernel.decide import decide
 from supervisor.kernel.errors import NightcrewError, ToolFailed
@@ -111,8 +111,10 @@ def measure_crowd(root: Path, seed: int, wanted: Crowd) -> dict[str, Any]:
     others = {name: round(statistics.median(found.others for found in rounds[name]), 3) for name in ("busy", "unheld")}
     return {
         "agents": wanted.agents,
-        "status_ms": {name: _median_ms(found.status_s for found in some) for name, some in rounds.items()},
-        "interactive_ms": {name: _median_ms(found.interactive_s for found in some) for name, some in rounds.items()},
+        "status_ms": {name: median_ms(itertools.chain.from_iterable(found.status_s for found in some)) for name, some in rounds.items()},
+        "interactive_ms": {
+            name: median_ms(itertools.chain.from_iterable(found.interactive_s for found in some)) for name, some in rounds.items()
+        },
         "batch_throughput_ratio": None if others["busy"] > _OTHERS_MOST else round(_work(rounds["busy"]) / _work(rounds["unheld"]), 3),
         "others": others,
     }
@@ -160,10 +162,6 @@ def _done(crowd: Sequence[Agent]) -> tuple[float, float]:
 
 def _work(rounds: Sequence[_Round]) -> float:
     return statistics.median(found.work_per_s for found in rounds)
-
-
-def _median_ms(rounds: Any) -> float:
-    return milli(statistics.median(second for some in rounds for second in some))
 
 
 # Engine
@@ -312,7 +310,7 @@ def measure_engine(root: Path, size: Size) -> dict[str, Any]:
     latencies = starts_s(root, size.waiting, size.starts)
     return {
         "enqueue_10k_s": round(accepted_s(root, size.waiting, size.rounds), 3),
-        "start_ms": {"p50": milli(statistics.median(latencies)), "p99": milli(quantile(latencies, 0.99))},
+        "start_ms": quantiles_ms(latencies),
         "attempts_per_s": round(attempts_per_s(root, size.attempts), 1),
         "decide_us": {str(waiting): decide_us(waiting, DECISIONS) for waiting in (100, 10_000)},
     }
@@ -351,10 +349,9 @@ def ours(root: Path, tasks: int, kills: int, seed: int) -> int:
 
 def _killed_a_runner(run: SupervisedRun, accepted: str, chance: random.Random) -> bool:
     for view in sorted(run.views(accepted), key=lambda _: chance.random()):
-        if view.state == "running" and (record := run.home.attempt(view.id, view.epoch) / "started.json").exists():
-            started = records.parse_started(record.read_text())
-            if started is not None and processes.send(started.identity, signal.SIGKILL):
-                return True
+        attempt = run.home.attempt(view.id, view.epoch)
+        if view.state == "running" and (attempt / "started.json").exists():
+            return processes.send(started_of(attempt).identity, signal.SIGKILL)
     return False
 
 
@@ -483,9 +480,6 @@ def _steady(task: str, epoch: int) -> float:
 # Measure
 # -------
 # What is run in which order, and how much of it.
-
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,11 @@ import json
 import os
 import shutil
 import signal
-import statistics
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,11 +22,10 @@ import psutil
 
 from agents import hook_client
 from agents.status import Source
-from nightcrew.plugins.bench.crews import SupervisedRun, busy_s, by_hand, commit_all, machine, private_place, until
-from nightcrew.plugins.bench.figures import Aim, milli, quantile, rows
+from nightcrew.plugins.bench.crews import Busy, Say, SupervisedRun, by_hand, commit_all, machine, private_place, until
+from nightcrew.plugins.bench.figures import Aim, median_ms, quantiles_ms, rows
 from nightcrew.plugins.sim.child import Simulator
 from nightcrew.plugins.sim.faults import Fault
-from supervisor.client import protocol
 from supervisor.gateway.admission.types import Limits
 from supervisor.host import files
 from supervisor.kernel.errors import ToolFailed
@@ -66,9 +64,7 @@ class Living:
             for place in self._places
         ]
         self._orders = [os.open(place / "orders", os.O_RDWR) for place in self._places]  # both ends: writing never waits for a reader
-        self.run_id = run.submit(run.repository(repo), tasks)
-        until(lambda: all(view.attempt_state == "running" for view in run.views(self.run_id)), f"{count} agents to live")
-        self._tasks = [view.id for view in run.views(self.run_id)]
+        self._tasks = [view.id for view in run.living(repo, *tasks)]
 
     def push_s(self, samples: int) -> list[float]:
         """Seconds from the moment an agent is told to run its hook until the supervisor says the state that the hook means; the agents
@@ -85,50 +81,42 @@ class Living:
             found.append(time.monotonic() - began)
         return found
 
-    def cpu_percent(self, seconds: float, *, hooks: bool) -> float:
-        """What the supervisor takes of one core meanwhile, while every agent sends HOOKS_PER_S hooks a second, or none."""
-        supervisor = psutil.Process(self._run.start())
-        before, began = busy_s(supervisor), time.monotonic()
+    def cpu_percent(self, seconds: float) -> float:
+        """Return what the supervisor takes of one core while every agent sends HOOKS_PER_S hooks a second."""
+        busy, began = Busy(self._run.process()), time.monotonic()
         turns = itertools.cycle((place, event) for event in ("PreToolUse", "PostToolUse") for place in range(len(self._tasks)))
         for number in itertools.count():
             due = began + number / (HOOKS_PER_S * len(self._tasks))
-            if not hooks or due >= began + seconds:
+            if due >= began + seconds:
                 break
             time.sleep(max(0.0, due - time.monotonic()))
             self._tell(*next(turns))
         time.sleep(max(0.0, began + seconds - time.monotonic()))
-        return 100 * (busy_s(supervisor) - before) / (time.monotonic() - began)
+        return busy.percent()
 
-    def hook_s(self, samples: int) -> tuple[float, float]:
-        """What one hook takes of an agent's time, median seconds: with the client that it has here, and with the one in Python."""
-        env = next(self._environments())
-        python = [sys.executable, "-I", "-S", str(Path(hook_client.__file__).with_name("client.py"))]
-        return self._hook_s([str(self._hook)], env, samples), self._hook_s(python, env, samples)
-
-    def _hook_s(self, argv: Sequence[str], env: Mapping[str, str], samples: int) -> float:
-        event, taken = self._places[0] / "PreToolUse", []
+    def hook_s(self, samples: int) -> list[float]:
+        """Return the seconds that a hook takes of an agent's time."""
+        event, env, taken = self._places[0] / "PreToolUse", self._environment(), []
         for _ in range(samples):
             with event.open("rb") as file:
                 began = time.monotonic()
-                subprocess.run([*argv, "PreToolUse"], stdin=file, env=env, check=True)
+                subprocess.run([str(self._hook), "PreToolUse"], stdin=file, env=env, check=True)
                 taken.append(time.monotonic() - began)
-        return statistics.median(taken)
+        return taken
 
     def close(self) -> None:
         """Nothing can be told to them any more; they live until their supervisor's side is ended."""
         for handle in self._orders:
             os.close(handle)
 
-    def _environments(self) -> Iterator[dict[str, str]]:
-        """Of processes of the first agent, token included."""
+    def _environment(self) -> dict[str, str]:
+        """Return the environment of a process of the first agent, token included."""
         for process in psutil.process_iter():
-            try:
+            with contextlib.suppress(psutil.Error):
                 env = process.environ()
-            except psutil.Error:
-                continue
-            if env.get("PLACE") == str(self._places[0]) and "NIGHTCREW_TOKEN" in env:
-                yield env
-        raise ToolFailed("no agent of the crew lives", on=self.run_id)
+                if env.get("PLACE") == str(self._places[0]) and "NIGHTCREW_TOKEN" in env:
+                    return env
+        raise ToolFailed("no agent of the crew lives")
 
     def _tell(self, place: int, event: str) -> None:
         os.write(self._orders[place], f"{event}\n".encode())
@@ -149,7 +137,7 @@ def _place(path: Path) -> Path:
 
 def evidence(run: SupervisedRun, task: str) -> list[dict[str, Any]]:
     """What `nightcrew status --explain` asks the supervisor: the evidence of what the agent says; none before it starts."""
-    answer = protocol.call(run.home.daemon_socket, "evidence", {"attempts": [(task, 1)]})
+    answer = run.ask("evidence", attempts=[(task, 1)])
     found: list[dict[str, Any]] = answer["agents"].get(task, {}).get("evidence", [])
     return found
 
@@ -193,9 +181,7 @@ class Talking:
         """`own`: its `variables`."""
         self._run = run
         task = TaskSpec("talking", "", "claude", (), own, prompt="Begin.", model=MODEL, interactive=True)
-        made = run.submit(run.repository(repo), [task])
-        self._task = f"{made}/talking"
-        until(lambda: all(view.attempt_state == "running" for view in run.views(made)), "the supervisor to have seen its runner")
+        self._task = run.living(repo, task)[0].id
         until(self._is_idle, "Claude Code to end its first turn")
 
     def delivery_s(self, samples: int) -> list[float]:
@@ -226,8 +212,7 @@ class Talking:
         return found
 
     def _send(self, text: str) -> None:
-        wanted = {"tasks": [self._task], "text": text, "now": True, "some": False}
-        (one,) = protocol.call(self._run.home.daemon_socket, "send", wanted, timeout_s=30.0)["deliveries"]
+        (one,) = self._run.ask("send", 30.0, tasks=[self._task], text=text, now=True, some=False)["deliveries"]
         if one["state"] != "confirmed":
             raise ToolFailed("a text was not confirmed", on=self._task, why=one["why"])
 
@@ -265,23 +250,12 @@ class Size:
     """Turns of each agent that call a tool; one more ends its work."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fared:
-    """What became of a crew."""
-
-    failed_turns: int
-    """Turns that Claude Code gave up: it ends its session with an error then."""
-    upstream_429: int
-    answered: int
-    """By the provider, all requests of the crew."""
-
-
 def _provider() -> Simulator:
     """One limit for all, in tokens of all kinds a minute."""
     return Simulator(limits=LIMIT, needs_key=False, keep_last=0, tokens_per_s=80.0)
 
 
-def through_nightcrew(place: Path, repo: Path, binary: Path, size: Size) -> Fared:
+def through_nightcrew(place: Path, repo: Path, binary: Path, size: Size) -> dict[str, int]:
     """Tasks of kind `claude`, before a gateway that was told nothing of the limit."""
     with _provider() as sim:
         _script(sim, size)
@@ -296,7 +270,7 @@ def through_nightcrew(place: Path, repo: Path, binary: Path, size: Size) -> Fare
             return _fared(sim, sum(view.end != "done" for view in run.views(run_id)))
 
 
-def by_script(place: Path, repo: Path, binary: Path, size: Size) -> Fared:
+def by_script(place: Path, repo: Path, binary: Path, size: Size) -> dict[str, int]:
     """The same agents at once with the provider's key, each in a worktree of its own."""
     place.mkdir()
     with _provider() as sim, contextlib.ExitStack() as stack:
@@ -362,10 +336,11 @@ def _printed(number: int, turn: int) -> str:
     return f"part{number}-turn{turn}"
 
 
-def _fared(sim: Simulator, failed: int) -> Fared:
-    told = sim.tally()
-    limited = sum(count for why, count in told.refused.items() if why.startswith("limit:"))
-    return Fared(failed, limited, told.answered)
+def _fared(sim: Simulator, failed: int) -> dict[str, int]:
+    """Return what became of a crew: the turns that Claude Code gave up (it ends its session with an error then), and the requests that the
+    provider refused for its limit."""
+    refused = sim.tally().refused
+    return {"failed_turns": failed, "upstream_429": sum(count for why, count in refused.items() if why.startswith("limit:"))}
 
 
 # Measure
@@ -373,7 +348,6 @@ def _fared(sim: Simulator, failed: int) -> Fared:
 # What is run in which order, and how much of it.
 
 
-Say = Callable[[str], None]
 TURN_S = 0.3
 """Until the simulated provider answers: a turn is long enough to be seen."""
 
@@ -439,18 +413,15 @@ def measure(options: Options, under: Path | None, say: Say) -> dict[str, Any]:
 
 
 def _of_many(root: Path, repo: Path, options: Options, say: Say) -> dict[str, Any]:
-    say(f"{options.live} live agents")
+    say(f"{options.live} live agents, each of which sends {HOOKS_PER_S:g} hooks a second for {options.busy_s:g} s")
     with SupervisedRun(root / "many", options.live) as run:
         living = Living(run, repo, files.private_dir(root / "living"), options.live)
         with contextlib.closing(living):
-            say(f"for {options.busy_s:g} s they say nothing: {living.cpu_percent(options.busy_s, hooks=False):.2f} % of one core")
-            say(f"for {options.busy_s:g} s each sends {HOOKS_PER_S:g} hooks a second")
-            busy = living.cpu_percent(options.busy_s, hooks=True)
+            busy = living.cpu_percent(options.busy_s)
             say(f"{options.pushes} changes")
-            pushes = living.push_s(options.pushes)
-            ours, python = living.hook_s(options.hooks)
-            say(f"a hook with the client in Python: {milli(python):.1f} ms")
-    return {"push_ms": _quantiles(pushes), "live_agents": options.live, "cpu_percent": round(busy, 2), "hook_ms_p50": milli(ours)}
+            pushes = quantiles_ms(living.push_s(options.pushes))
+            hooks = median_ms(living.hook_s(options.hooks))
+    return {"push_ms": pushes, "live_agents": options.live, "cpu_percent": busy, "hook_ms_p50": hooks}
 
 
 def _of_builtin(root: Path, repo: Path, options: Options) -> dict[str, Any]:
@@ -471,23 +442,16 @@ def _of_claude(root: Path, repo: Path, binary: Path | None, options: Options, sa
     with Simulator(needs_key=False, latency_s=TURN_S, limits=Limits()) as sim, supervised(root / "talk", 1, binary, sim.url) as run:
         talking = Talking(run, repo, variables(binary, root / "talk-home", repo))
         texts, changes = talking.delivery_s(options.texts), talking.poll_s(options.changes)
-    said = {"poll_ms": _quantiles(changes), "delivery_ms_p50": milli(statistics.median(texts))}
+    said = {"poll_ms": quantiles_ms(changes), "delivery_ms_p50": median_ms(texts)}
     return {**said, "crew": _crew(root, repo, binary, options.crew, say)}
 
 
 def _crew(root: Path, repo: Path, binary: Path, size: Size, say: Say) -> dict[str, Any]:
     found = {}
     for name, way in (("with", through_nightcrew), ("without", by_script)):
-        say(f"{size.agents} Claude Code agents, {size.tools + 1} turns each, {name} the gateway")
-        began = time.monotonic()
+        say(f"{size.agents} Claude Code agents, {size.tools + 1} turns each, {name} the gateway; {json.dumps(machine())}")
         found[name] = way(root / name, repo, binary, size)
-        say(f"{time.monotonic() - began:.0f} s; the provider answered {found[name].answered} requests; {json.dumps(machine())}")
-    shown = {name: {"failed_turns": one.failed_turns, "upstream_429": one.upstream_429} for name, one in found.items()}
-    return {"agents": size.agents, **shown["with"], "without_gateway": shown["without"]}
-
-
-def _quantiles(seconds: Sequence[float]) -> dict[str, float]:
-    return {"p50": milli(statistics.median(seconds)), "p99": milli(quantile(seconds, 0.99))}
+    return {"agents": size.agents, **found["with"], "without_gateway": found["without"]}
 
 
 def table(report: Mapping[str, Any]) -> str:
