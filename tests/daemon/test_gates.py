@@ -133,10 +133,10 @@ def test_what_a_gate_changes_is_kept_apart_from_the_work(house: House) -> None:
         if name.startswith("clean"):
             assert notes == [] and git(house.repo, "for-each-ref", ref) == "", name
             continue
-        assert "its gate changed 4 files (README, __pycache__/a.pyc, report, work)" in " ".join(notes), name
+        assert "its gate changed 4 files (README, __pycache__/a.pyc, report and work)" in " ".join(notes), name
         if not name.startswith("moves"):
             assert notes == [
-                f"its gate changed 4 files (README, __pycache__/a.pyc, report, work): that is no part of the result, and {ref} keeps it"
+                f"its gate changed 4 files (README, __pycache__/a.pyc, report and work): that is no part of the result, and {ref} keeps it"
             ], name
         assert git(house.repo, "show", f"{ref}:README") == "agent\ngate" and git(house.repo, "show", f"{ref}:report") == "new", name
         tree = str(view.worktree)

@@ -390,7 +390,7 @@ def test_what_a_gate_leaves_is_set_apart_from_what_was_secured(world: World, env
     (env.path / "f2.txt" / "in").symlink_to("/etc/passwd")
     (env.path / "x.log").write_text("ignored\n")
     (note,) = set_apart(env, "gate", {}, before)
-    assert note.startswith("its gate changed 4 files (f0.txt, f1.txt, f2.txt, f2.txt/in): ") and env.tips_ref in note
+    assert note.startswith("its gate changed 4 files (f0.txt, f1.txt, f2.txt and f2.txt/in): ") and env.tips_ref in note
     assert set_apart(env, "gate", {}, before) == (), "it may be repeated"
     assert world.blobs(env.repo, env.tips_ref) == {".gitignore": "*.log", "f0.txt": "gate", "f2.txt/in": "/etc/passwd"}
     assert (env.path / "f0.txt").read_text() == "agent\n" and (env.path / "f1.txt").exists() and (env.path / "f2.txt").is_file()
