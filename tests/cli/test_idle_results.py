@@ -50,14 +50,14 @@ def test_take_merges_what_an_idle_agent_has_committed_and_names_the_rest(house: 
     assert (
         "+done" in shown.stdout
         and "changed" not in shown.stdout
-        and "not committed, and left out: README, left over, ready" in shown.stderr
+        and "not committed, and left out: README, left over and ready" in shown.stderr
     )
     taken = house.run("take", "agent")
     assert taken.returncode == 0, taken.stderr
     assert f"{task} has no gate: nothing has checked its commits" in taken.stderr
     assert (
         f"{task} is in main" in taken.stderr
-        and f"README, left over, ready; with these: nightcrew take --with-changes {task}" in taken.stderr
+        and f"README, left over and ready; with these: nightcrew take --with-changes {task}" in taken.stderr
     )
     assert (house.repo / "done").read_text() == "done\n" and not (house.repo / "left over").exists()
     branch = house.task("agent").branch or ""
@@ -84,7 +84,7 @@ def test_an_agent_at_work_is_refused_and_named(house: House) -> None:  # X10: wh
     assert refused.returncode == 6 and "its agent works" in refused.stderr
     assert not (house.repo / "done").exists()
     says(house, "agent", "Stop")
-    left = f"not committed, and left out: README, left over, ready; with these: nightcrew take --with-changes {house.task('agent').id}"
+    left = f"not committed, and left out: README, left over and ready; with these: nightcrew take --with-changes {house.task('agent').id}"
     assert left in house.ok("review", "agent", "--stat") and left in house.run("land", "--ready").stderr
     house.ok("review", "agent", "--accept", "-m", "fine")
     says(house, "agent", "UserPromptSubmit")

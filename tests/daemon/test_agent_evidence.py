@@ -231,7 +231,7 @@ def test_who_names_a_session_first_silences_nobody(agent: Agent) -> None:
 
 def test_what_is_no_event_is_refused(agent: Agent) -> None:
     for name, event in ((5, {}), (None, None), ("Stop", []), ("Stop", "text")):
-        with pytest.raises(UsageError, match="not an event"):
+        with pytest.raises(UsageError, match="not a request"):
             agent.ask(name, event)
 
 

@@ -67,4 +67,4 @@ def test_what_titles_and_silence_hint_at() -> None:
     assert silent is not None
     for state in AgentState:
         status = fuse([Evidence(Source.HOOK, state, 1.0), silent])
-        assert (status.state, status.look) == (state, "it has printed nothing for 11 minutes" if state is AgentState.WORKING else "")
+        assert (status.state, status.look) == (state, "it has printed nothing for 11m" if state is AgentState.WORKING else "")

@@ -375,7 +375,7 @@ def test_batch_tasks_wait_while_requests_queue_and_start_when_they_do_not(models
     wait_until(lambda: "batch" in models.ping()["conditions"]["held"], "the delay to reach the crew")
     heard = gateway_report.hear(models.house.home).conditions
     assert heard is not None and of_start(TaskClass.INTERACTIVE, heard) == ADMIT
-    assert re.fullmatch(r"waits for the model limit \(a request waits \d+[sm]\)", of_start(TaskClass.BATCH, heard).words)
+    assert re.fullmatch(r"waits for the model limit \(a request waits [0-9hms]+\)", of_start(TaskClass.BATCH, heard).words)
     for name in ("batch", "interactive"):
         models.house.ok("add", "--id", name, "--class", name, "true")
     models.house.ok("wait", "interactive")

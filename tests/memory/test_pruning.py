@@ -65,7 +65,7 @@ def test_what_is_about_files_that_are_gone(globs: tuple[str, ...], dead: bool) -
 
 def test_what_nobody_read() -> None:
     old = NOW - 61 * DAY
-    assert pruned(note("one", changed=old)) == {"one": "neither read nor changed for 60 days"}
+    assert pruned(note("one", changed=old)) == {"one": "neither read nor changed for 60d"}
     assert pruned(note("one", changed=old), read={"semantic/one.md": NOW - DAY}) == {}
     assert pruned(note("one", changed=old), unread_s=90 * DAY) == {}
     assert set(pruned(note("how", Kind.PROCEDURAL, changed=old))) == {"how"}

@@ -131,7 +131,7 @@ def test_what_set_up_changed_in_the_commits_files_is_put_back_and_said(world: Wo
 
     made = build(repo, repo.head, world.tmp / "template", prepare)
     assert (made.files / "f1.txt").read_text() == "1\n" * 5 and (made.files / "f2.txt").exists()
-    assert len(made.notes) == 2 and "f1.txt, f2.txt" in made.notes[0] and "build/" in made.notes[1]
+    assert len(made.notes) == 2 and "f1.txt and f2.txt" in made.notes[0] and "build/" in made.notes[1]
     assert (made.files / "build" / "deep" / "out.o").exists()
 
 

@@ -50,7 +50,8 @@ def _add(name: str, about: str, *options: Option, run: Callable[..., None]) -> N
     wrapped: Any = lambda **given: run(**given)  # noqa: E731 - click writes its options onto it
     for option in reversed((*options, common.json_option)):
         wrapped = option(wrapped)
-    command.command(name=name, help=f"{about} It measures and never judges: the exit code says only whether it ran.")(wrapped)
+    text = f"{about} It measures and never judges: the exit code says only whether it ran.\n\n\b\nnightcrew bench {name} --json"
+    command.command(name=name, help=text)(wrapped)
 
 
 def _suite(name: str, module: str, about: str, *options: Option) -> None:

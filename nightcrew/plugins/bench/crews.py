@@ -361,7 +361,7 @@ class SupervisedRun:
         """Have a snapshot made. Raises ToolFailed when a command or a check failed."""
         env = allowed(os.environ, {name for name in os.environ if name.startswith(_INSTALLERS) or name.upper() in _NETWORK})
         order = Order(repo.project, str(repo.root), str(repo.common_dir), spec, repo.head, {}, (), env)
-        begun = self.ask("snapshot", do="create", order=codec.shape(order), agreed=True)
+        begun = self.ask("snapshot", op="create", order=codec.shape(order), agreed=True)
         row: list[Snapshot] = []
 
         def is_over() -> bool:

@@ -459,7 +459,7 @@ def _agent(asked: MapAsked, place: Workplace, base: str) -> TaskSpec:
     options = {name: getattr(asked, name) for name in ("task_class", "retries", "snapshot", "sandbox", "network")}
     said = click.get_current_context().get_parameter_source("timeout") is not ParameterSource.DEFAULT
     typed = {
-        "kind": asked.kind or place.settings.agent_kind, "model": asked.model if asked.by_agents else None, "name": "s",
+        "kind": asked.kind or place.settings.agent_kind, "model": asked.model if asked.by_agents else None, "id": "s",
         **options, "timeout": asked.timeout if said else None,
     }  # fmt: skip
     submission, _ = submit.of_prompt("(the prompt of a shard)", typed, place, base, os.environ)

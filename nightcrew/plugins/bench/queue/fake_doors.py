@@ -128,6 +128,9 @@ class FakeEnding(Ending):
     def close_strays(self, known: Collection[Key]) -> None:
         pass
 
+    def pin_again(self, keys: Collection[Key]) -> None:
+        pass
+
     def judged(self, row: AttemptRow, launch: LaunchRow, lent: SnapshotSpec | None, held: Held | None = None) -> tuple[End, str]:
         return (
             (End.DONE, "") if self._agents.until.pop((row.task, row.epoch), None) is not None else (End.LOST, "it died with the supervisor")
