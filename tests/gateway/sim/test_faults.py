@@ -244,7 +244,7 @@ def test_odd_but_valid_streams_say_the_same(sim: Simulator, key: str, manner: st
 def test_the_sdks_read_odd_streams(sim: Simulator, claude: anthropic.Anthropic) -> None:
     for manner in ("bytes", "split", "crlf", "comments"):
         sim.clear()
-        sim.faults(manner=manner)
+        sim.faults(manner=manner, output_tokens=50)
         with claude.messages.stream(model="claude-opus-4-8", max_tokens=50, messages=[{"role": "user", "content": "hi"}]) as stream:
             assert stream.get_final_message().usage.output_tokens == 50, manner
 
