@@ -239,18 +239,24 @@ def _cleaned(text: str, key: str) -> str:
     return text if cleaned is data else cleaned.decode("utf-8", "surrogateescape")
 
 
+def _is_named(text: str, key: str) -> bool:
+    """Whether the key stands in names of headers, which have no case."""
+    return len(key) >= SECRET_LEAST and (key.lower() in text.lower() or _cleaned(text, key) is not text)
+
+
 def passable(headers: Mapping[str, str], key: str) -> Mapping[str, str]:
     """An answer's headers without those that would break the client's side, and without our key; the same object when all are good.
 
-    Left out are values that no client could read, the longest ones of more than `HEADERS_MAX` together, and headers that `Connection`
-    names: they belong to the provider's connection (RFC 9110, 7.6.1).
+    Left out are values that no client could read, the longest ones of more than `HEADERS_MAX` together, headers with our key in their
+    name, and headers that `Connection` names: they belong to the provider's connection (RFC 9110, 7.6.1).
     """
-    text = " ".join(headers.values())
-    if len(text) < FIELD_MAX and "Connection" not in headers and not _ODD.search(text) and _cleaned(text, key) is text:
+    text, names = " ".join(headers.values()), " ".join(headers)
+    named = _is_named(names, key)
+    if not named and len(text) < FIELD_MAX and "Connection" not in headers and not _ODD.search(text) and _cleaned(text, key) is text:
         return headers
     hops = {name.strip().lower() for name in headers.get("Connection", "").split(",")} - {"close", "keep-alive", "content-length"}
     kept = [(name, value) for name, value in headers.items() if name.lower() not in hops and not _ODD.search(value)]
-    kept = [(name, _cleaned(value, key)) for name, value in kept if _size("", value) <= FIELD_MAX]
+    kept = [(name, _cleaned(value, key)) for name, value in kept if _size("", value) <= FIELD_MAX and not (named and _is_named(name, key))]
     while kept and sum(_size(name, value) for name, value in kept) > HEADERS_MAX:
         kept.remove(max(kept, key=lambda one: _size(*one)))
     return CIMultiDict(kept)

@@ -130,6 +130,11 @@ def test_a_word_is_no_secret() -> None:
     assert reason("ollama", "ollama") == "ollama"
 
 
+@pytest.mark.parametrize("name", [KEY, KEY.upper(), f"x-{KEY.title()}-y"])
+def test_a_header_whose_name_has_the_key_is_left_out(name: str) -> None:
+    assert list(passable(CIMultiDict({"a": "b", name: "v"}), KEY).items()) == [("a", "b")]
+
+
 def test_good_headers_are_the_same_object() -> None:
     headers = CIMultiDict({"Content-Type": "text/event-stream", "X-Text": "gr\u00fc\u00dfe"})
     assert passable(headers, KEY) is headers
