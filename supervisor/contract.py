@@ -41,7 +41,7 @@ a NightcrewError, or returns a JSON object of what is committed by then."""
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """What one feature adds. Each string is a place, `module:name`."""
+    """Name all that one feature adds. Each string is a place, `module:name`."""
 
     name: str
     service: str = ""
@@ -107,7 +107,7 @@ class Services:
 
 @dataclass(frozen=True, slots=True)
 class Supervisor:
-    """What a service gets to work with."""
+    """The parts of the running supervisor that a service works with."""
 
     loop: Loop
     home: Home

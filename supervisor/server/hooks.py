@@ -1,4 +1,4 @@
-"""What features add to a running supervisor, found by what it is for."""
+"""Find what features add to a running supervisor, by its purpose."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class Timekeeping:
 
 
 class Machine:
-    """What the loop looks at of the machine. Belongs to the loop's thread."""
+    """Look at the machine for the loop. Belongs to the loop's thread."""
 
     def __init__(self, doors: Doors, jobs: Jobs, settings: Settings, clock: Clock, alert: Callable[[Said], None]) -> None:
         self.emergency = Emergency(doors, alert)

@@ -169,7 +169,7 @@ def test_the_crews_own_events() -> None:
     assert notify_rules.of_journal("outage", None, {"why": "no provider"}, NOW, text=False) is not None
     assert notify_rules.cap_near("cost_per_night", 0.79, NOW) == [] == notify_rules.cap_near("x", None, NOW)
     (near,) = notify_rules.cap_near("cost_per_night", 0.805, NOW)
-    assert near.line == "cost_per_night: 80 % is spent"
+    assert near.line == "cost_per_night: 80% is spent"
 
 
 @given(st.text(max_size=500), st.text(max_size=500))

@@ -175,7 +175,7 @@ def _share_of_cores(found: Figures, cores: str) -> str:
     best = min(found.agents, found.usable_cores)
     if found.efficiency_usable is not None and found.efficiency_usable > POSSIBLE:
         return f"more than {cores} can give: something else slowed the runs one by one, so measure again"
-    return f"{100 * (found.efficiency_usable or 0):.0f} % of the {best}.00 that {cores} allow"
+    return f"{100 * (found.efficiency_usable or 0):.0f}% of the {best}.00 that {cores} allow"
 
 
 def _one_by_one(spans: Sequence[Span]) -> Side:
@@ -345,7 +345,7 @@ def _for_tests(facts: Facts | None, point: Score | None) -> Iterable[str]:
         yield f"Write a first test: there is none beside {many(facts.files, 'Python file')}."
     else:
         share = 100 * facts.counts["test_files"] / facts.files
-        yield f"Write more tests: {share:.0f} % of the files are tests; 50 % would score 100."
+        yield f"Write more tests: {share:.0f}% of the files are tests; 50% would score 100."
 
 
 def _for_docstrings(facts: Facts | None, point: Score | None) -> Iterable[str]:
@@ -353,7 +353,7 @@ def _for_docstrings(facts: Facts | None, point: Score | None) -> Iterable[str]:
         return
     worst = facts.findings[0] if facts.findings else None
     start = f"; begin with {worst.file}" if worst else ""
-    yield f"Document what others call: {point.plain:.0f} % of the public modules, classes and functions have a docstring{start}."
+    yield f"Document what others call: {point.plain:.0f}% of the public modules, classes and functions have a docstring{start}."
 
 
 def _for_structure(facts: Facts | None) -> Iterable[str]:

@@ -618,7 +618,7 @@ def _call(one: Tried, _context: CheckContext) -> Finding:
 def powered(context: CheckContext) -> Finding:
     """Mains power, batteries, and a lid."""
     found = usage.look(context.sys, context.proc)
-    full = ", ".join(f"{part} %" if part is not None else "not known" for part in found.batteries)
+    full = ", ".join(f"{part}%" if part is not None else "not known" for part in found.batteries)
     lid = f"; the lid is {found.lid}" if found.lid else ""
     if not found.known:
         return unknown(f"the kernel does not say{lid}", "a laptop on battery does not last a night")

@@ -210,7 +210,7 @@ def cap_near(name: str, part: float | None, at: float) -> list[Notice]:
     """A cap of which so great a part is spent; none below `CAP_NEAR`, and without that cap."""
     if part is None or part < CAP_NEAR:
         return []
-    return [Notice(Kind.CAP_NEAR, f"cap {name}", f"{one_line(name)}: {100 * part:.0f} % is spent", at)]
+    return [Notice(Kind.CAP_NEAR, f"cap {name}", f"{one_line(name)}: {100 * part:.0f}% is spent", at)]
 
 
 def line(what: str, why: object = "") -> str:

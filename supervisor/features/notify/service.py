@@ -296,7 +296,7 @@ async def looked_at(loop: Loop, task: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Receivers:
-    """What the settings of this supervisor name."""
+    """The receivers that the settings of this supervisor name."""
 
     here: Here
     tried: Sequence[Receiver]

@@ -167,11 +167,8 @@ def write(access: AgentAccess, settings: Settings, key: tuple[str, int], launch:
     )
     if command.settings:
         _write_settings(directory / "out" / kind.SETTINGS / agent.settings_file, command.settings)
-    for name, data in (
-        (GUARD, json.dumps(private_repository.config_guard(made.repo)).encode()),
-        ("launch.spec", records.write_spec(orders)),
-    ):
-        files.atomic_write(directory / name, data, durable=False)
+    files.atomic_write(directory / GUARD, json.dumps(private_repository.config_guard(made.repo)).encode(), durable=False)
+    files.atomic_write(directory / "launch.spec", records.write_spec(orders), durable=False)
 
 
 def _write_settings(file: Path, text: str) -> None:

@@ -108,8 +108,8 @@ def test_what_to_do_next() -> None:
         "Look at 1 high-severity security finding, first a.py:3 (B1).",
         "Mend or exclude 2 files that Python cannot parse, first bad.py.",
         "Split the most complex function: a.py:7: words.",
-        "Write more tests: 10 % of the files are tests; 50 % would score 100.",
-        "Document what others call: 30 % of the public modules, classes and functions have a docstring; begin with doc.py.",
+        "Write more tests: 10% of the files are tests; 50% would score 100.",
+        "Document what others call: 30% of the public modules, classes and functions have a docstring; begin with doc.py.",
     ]
 
 
@@ -185,7 +185,7 @@ def test_set_up_and_work_apart() -> None:
     }
     assert results.plainly(found) == (
         "One after another 2 analysts took 10s, at once 6s; of that work 8s and 5s: 1.60 times as fast, "
-        "80 % of the 2.00 that 2 usable cores allow."
+        "80% of the 2.00 that 2 usable cores allow."
     )
 
 
@@ -205,7 +205,7 @@ def test_the_plain_truth_when_it_did_not_help() -> None:
 def test_the_plain_truth_when_set_up_took_what_was_won() -> None:
     late = [span("a", 20, 25, 30), span("b", 20, 26, 30)]
     assert results.plainly(results.figures([*late, *ALONE], 2)).endswith(
-        "80 % of the 2.00 that 2 usable cores allow. Set-up took what was won."
+        "80% of the 2.00 that 2 usable cores allow. Set-up took what was won."
     )
 
 
