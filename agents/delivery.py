@@ -35,6 +35,9 @@ PRESS_AGAIN_S = 3.0
 CONFIRM_S = 90.0
 """How long one is waited for in all: Claude Code says that it works about a second after a prompt; of six that began at once on two busy
 cores five took more than six, and at a load of 30 one took more than 30."""
+RECORD_S = 20.0
+"""How long a prompt counts as a turn that is on, in seconds, while Claude Code's record of its session is older than the prompt: of six
+that began at once on two busy cores five wrote `busy` more than six seconds after it."""
 READ_S = 1.0
 """How long a program that confirms nothing is given to read what was typed."""
 BEGUN_S = 1.0
@@ -147,6 +150,8 @@ def why_not(known: Known, text: str) -> str:
         status = fuse(known.words, known.session)
         if status.state not in _READY:
             return f"it is {status.state}" + (f": {status.detail}" if status.detail else "")
+        if _turn_is_unrecorded(known):
+            return f"it is {AgentState.WORKING}"
     elif known.begins:
         return "it has not begun its session: it starts, or shows a dialog"
     elif known.age_s < BEGUN_S:
@@ -156,6 +161,12 @@ def why_not(known: Known, text: str) -> str:
     if known.unread:
         return "its program does not read its terminal now"
     return why_never(known, text)
+
+
+def _turn_is_unrecorded(known: Known) -> bool:
+    """Return whether the agent took a prompt that is newer than all its own words, and had no time to say that it works."""
+    newest = max(piece.at for piece in known.words)
+    return known.prompted > newest and known.looked - known.prompted < RECORD_S
 
 
 def why_never(known: Known, text: str) -> str:

@@ -118,6 +118,15 @@ def test_a_turn_too_short_for_the_session_record_is_confirmed_by_the_history_of_
     assert delivery.confirmed(before, Known(words=IDLE, prompted=10.5))
 
 
+def test_a_text_waits_for_a_turn_that_the_session_record_does_not_show_yet() -> None:
+    at_once = Known(words=IDLE, looked=11.0, prompted=10.5)
+    assert delivery.why_not(at_once, "text") == "it is working"
+    over = Known(words=words("idle", 12.0), looked=13.0, prompted=10.5)
+    assert delivery.why_not(over, "text") == ""
+    too_short_for_the_record = Known(words=IDLE, looked=10.5 + delivery.RECORD_S, prompted=10.5)
+    assert delivery.why_not(too_short_for_the_record, "text") == ""
+
+
 def test_one_hook_that_says_idle_again_confirms_nothing_and_a_whole_turn_does() -> None:
     def known(state: str, at: float, sequence: int, session: str = "own") -> Known:
         return Known(words=(Evidence(Source.HOOK, AgentState(state), at, session=session, sequence=sequence),), session="own")
