@@ -230,7 +230,12 @@ class Loop:
         self._pending: list[Event] = []
         self._pace = _Pace()
         denied = functools.partial(hooks.denied, self)
-        hooked = Hooked(denied, lambda task, epoch: self.agents.evidence.called(task, epoch), settings.memory.leases)
+        hooked = Hooked(
+            denied,
+            lambda task, epoch: self.agents.evidence.called(task, epoch),
+            lambda key: self.agents.evidence.of(key)[0],
+            settings.memory.leases,
+        )
         self.jobs = Jobs(doors, clock, self._told, self.alert, hooked)
         self._under_way = AttemptJobs(self.alert, lambda: self.stopping, self.jobs.waiting, self.wake)
         self.machine = Machine(doors, self.jobs, settings, clock, self.alert)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -12,10 +13,12 @@ import pytest
 
 from agents.protocols import Outcome, Recorded, Usage
 from supervisor.gateway import status_client
+from supervisor.host import files
 from supervisor.kernel import kind
 from supervisor.kernel.result import Spent
 from supervisor.server.attempts import kind_protocol
 from tests.daemon.models_kit import Models
+from tests.gateway.clients.kit import CLIENTS, Codex
 from tests.gateway.kit import know_prices
 from tests.support import wait_until
 
@@ -190,3 +193,32 @@ def test_a_session_is_counted_at_its_end_and_the_next_attempt_is_refused(models:
     asked = house.run("ask", "a", "why?")
     assert asked.returncode == 7 and "cost_max of the task" in asked.stderr
     assert house.state("b") == "failed" and "its budget is spent" in house.ok("status", "b")
+
+
+CODEX = CLIENTS / "node_modules/.bin/codex"
+
+
+@pytest.mark.skipif(not CODEX.exists(), reason="make clients installs it")
+def test_the_real_codex_in_its_own_interface_is_counted_by_the_session_that_its_hooks_name(models: Models, tmp_path: Path) -> None:
+    house, home = models.house, files.private_dir(tmp_path / "person")
+    provider = {"name": "mine", "base_url": f"{models.sim.url}/v1", "env_key": "MINE", "wire_api": "responses"}
+    mine = "".join(f"{name} = {json.dumps(value)}\n" for name, value in provider.items())
+    config = files.private_dir(home / ".codex") / "config.toml"
+    config.write_text(f'model_provider = "mine"\ncheck_for_update_on_startup = false\n[model_providers.mine]\n{mine}')
+    models.settings('[upstream.other]\napi = "gemini"\nurl = "http://127.0.0.1:9"\nkey = "none"\n')
+    house.ok("trust", "--kind", "codex", "--yes", env={"HOME": str(home)})
+    models.start()
+    keys = {"id": "a", "kind": "codex", "prompt": "begin", "interactive": True, "model": Codex.model, "tokens_max": 10}
+    keys |= {"params.HOME": str(home), "params.MINE": "key-of-a-person"}
+    plan = "[[tasks]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items())
+    house.run("run", "-d", house.plan(plan), env={"PATH": f"{CODEX.parent}:{os.environ['PATH']}"})
+    wait_until(lambda: "tokens went past the gateway" in house.ok("status", "a"), "its first answer to be counted")
+    (rollout,) = home.glob(".codex/sessions/*/*/*/rollout-*.jsonl")
+    (said,) = {line for line in rollout.read_text().splitlines() if "token_count" in line and "total_token_usage" in line}
+    total = json.loads(said)["payload"]["info"]["total_token_usage"]["total_tokens"]
+    refused = house.run("send", "a", "go on")
+    assert refused.returncode == 7 and f"{total:,} are taken" in refused.stderr, refused.stderr
+    house.ok("kill", "a")
+    assert house.run("retry", "a").returncode == 7
+    asked = house.run("ask", "a", "why?")
+    assert asked.returncode == 7 and "tokens_max of the task" in asked.stderr, asked.stderr

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from agents.kinds import to_run
+from agents.kinds import of_task, to_run
 from agents.tmux import Tmux
 from supervisor.features.best_of import service as best_of_service
 from supervisor.features.clean.service import Candidate, Cleaner, Cleaning, Decided
@@ -42,13 +42,14 @@ from supervisor.kernel.retry import AGAIN, GATE, SERVER_DIED, Missed
 from supervisor.kernel.spec import LeaseRule
 from supervisor.kernel.states import End
 from supervisor.sandbox import homes
-from supervisor.server.attempts import continuing, limits, model_usage
+from supervisor.server.attempts import continuing, limits, model_usage, sessions
 from supervisor.server.attempts.collect import Ending, of_tools
 from supervisor.server.attempts.environments import Environments, facts
 from supervisor.server.attempts.launch import Launching, PortBlocks, Source
 from supervisor.server.attempts.limits import LimitDesk
 from supervisor.server.attempts.observe import Observer
 from supervisor.store import conversations, history, queries, rows
+from supervisor.store.conversations import Held
 from supervisor.store.ledger import Ledger
 from supervisor.store.rows import AttemptRow, LaunchRow
 
@@ -117,6 +118,8 @@ class Hooked:
     """What a person should say of an attempt that failed since it was denied these tools."""
     tools: Callable[[str, int], Mapping[str, int]]
     """How often an attempt called which tool, by its hooks."""
+    session: Callable[[Key], str]
+    """The session of an attempt's agent, by its hooks; empty while it has not spoken."""
     lease_rule: LeaseRule
 
 
@@ -369,10 +372,21 @@ class Jobs:
     async def _secured(self, row: AttemptRow, launch: LaunchRow, end: End, cause: str) -> dict[str, Any]:
         ready = history.ready_since(self._ledger.db, row.task, row.created) or launch.created
         held = self._ledger.leases.around(row, launch.project, self._hooked.lease_rule)
-        talk = self._ledger.conversations.of(row.task, row.epoch)
+        talk = self.conversation(row, launch)
         if uncounted := await self.within(self.collectors, self._ending.count_session, row, launch, talk):
             self.say(f"{attempt_name(row.task, row.epoch)}: {uncounted}")
         return dict(await self._patiently(self._ending.collect, row, launch, (end, cause), ready, held))
+
+    def conversation(self, row: AttemptRow, launch: LaunchRow) -> Held | None:
+        """Return the conversation of an attempt's agent. An id that its program chooses is learned from its hooks here, where the session
+        is one whose tokens we count."""
+        held = self._ledger.conversations.of(row.task, row.epoch)
+        if held is None or held.session or not sessions.has(of_task(launch.spec.kind), interactive=launch.spec.interactive):
+            return held
+        if not (session := self._hooked.session((row.task, row.epoch))):
+            return held
+        self._ledger.conversations.learned(row.task, row.epoch, session)
+        return self._ledger.conversations.of(row.task, row.epoch)
 
     async def _patiently(self, work: Callable[..., Any], *args: Any) -> Any:
         """Secure work. A git or a system call that failed gets more chances, since what it failed on (a lock, a fork, a directory that a

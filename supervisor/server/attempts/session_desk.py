@@ -70,7 +70,7 @@ class SessionDesk:
 
     def _look(self, followed: list[_Followed]) -> None:
         if followed:
-            held = [self.doors.ledger.conversations.of(one.row.task, one.row.epoch) for one in followed]
+            held = [self.jobs.conversation(one.row, one.launch) for one in followed]
             self._round = asyncio.get_running_loop().create_task(self._compared(list(zip(followed, held, strict=True))))
 
     async def _compared(self, followed: list[tuple[_Followed, Held | None]]) -> None:
