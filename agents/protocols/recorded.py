@@ -19,7 +19,8 @@ MESSAGES_MAX = 100_000
 
 @dataclass(slots=True)
 class Recorded:
-    """What the lines read until now say of the time from `since` (seconds since 1970) on. A session may be older than its attempt."""
+    """What the lines read until now say of the time from `since` (seconds since 1970) on. A session may be older than its attempt.
+    A line that is read again counts once, and one that says less than before takes nothing back."""
 
     since: float
     answers: dict[str, Usage] = field(default_factory=dict)
@@ -52,7 +53,7 @@ def _of_claude(recorded: Recorded, one: Object, at: float) -> None:
     if text(one, "type") != "assistant" or not name or not usage or at < recorded.since:
         return
     if name in recorded.answers or len(recorded.answers) < MESSAGES_MAX:
-        recorded.answers[name] = claude.usage_of(usage)
+        recorded.answers[name] = _most(recorded.answers.get(name, Usage()), claude.usage_of(usage))
         recorded.name_model(name_of(message, "model"))
 
 
@@ -62,9 +63,13 @@ def _of_codex(recorded: Recorded, one: Object, at: float) -> None:
         recorded.name_model(name_of(payload, "model"))
     total = inner(inner(payload, "info"), "total_token_usage") if text(payload, "type") == "token_count" else {}
     if total:
-        recorded.total = codex.usage_of(total)
+        recorded.total = _most(recorded.total, codex.usage_of(total))
         if at < recorded.since:
-            recorded.before = recorded.total
+            recorded.before = _most(recorded.before, codex.usage_of(total))
+
+
+def _most(one: Usage, other: Usage) -> Usage:
+    return Usage(*(max(getattr(one, kind), getattr(other, kind)) for kind in _KINDS))
 
 
 READERS: dict[str, Callable[[Recorded, Object, float], None]] = {"claude": _of_claude, "codex": _of_codex}

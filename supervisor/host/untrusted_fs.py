@@ -302,6 +302,16 @@ def open_plain(file: Path, below: Path | None = None) -> IO[bytes]:
     return os.fdopen(handle, "rb")
 
 
+def open_there(path: Path, below: Path | None = None) -> IO[bytes] | None:
+    """As `open_plain`; None when no regular file is there. Raises ToolFailed."""
+    try:
+        return open_plain(path, below)
+    except OSError as error:
+        if error.errno in _NO_FILE:
+            return None
+        raise ToolFailed("cannot read", on=str(path), why=error.strerror or str(error)) from error
+
+
 def read_plain(path: Path, limit: int, *, tail: bool = False) -> bytes | None:
     """The first (or with `tail` the last) `limit` bytes, however the file grows meanwhile; None when no regular file is there.
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -17,9 +19,10 @@ from supervisor.host import files
 from supervisor.kernel import kind
 from supervisor.kernel.result import Spent
 from supervisor.server.attempts import kind_protocol
+from supervisor.store import journal, sqlite
 from tests.daemon.models_kit import Models
 from tests.gateway.clients.kit import CLIENTS, Codex
-from tests.gateway.kit import know_prices
+from tests.gateway.kit import know_prices, rows
 from tests.support import wait_until
 
 SAYS = """
@@ -129,6 +132,8 @@ def test_a_session_of_codex_counts_what_it_took_since_its_attempt_began() -> Non
     recorded = Recorded(datetime(2026, 11, 28, tzinfo=UTC).timestamp())
     recorded.add("codex", [line("2026-11-27T00:00:00.1Z", 100), json.dumps(context).encode() + b"\n", line("2026-11-28T00:00:02Z", 1100)])
     assert recorded.outcome() == Outcome(usage=Usage(input=1000), models=("gpt-6",))
+    recorded.add("codex", [line("2026-11-27T00:00:00.1Z", 100), line("2026-11-28T00:00:03Z", 500)])
+    assert recorded.outcome().usage == Usage(input=1000), "a file that began anew takes nothing back"
 
 
 @pytest.fixture
@@ -222,3 +227,47 @@ def test_the_real_codex_in_its_own_interface_is_counted_by_the_session_that_its_
     assert house.run("retry", "a").returncode == 7
     asked = house.run("ask", "a", "why?")
     assert asked.returncode == 7 and "tokens_max of the task" in asked.stderr, asked.stderr
+
+
+def answer(name: str, tokens: int) -> str:
+    """A line of a session file: an answer that took so many tokens."""
+    usage = {"input_tokens": tokens, "output_tokens": 0}
+    return json.dumps({"type": "assistant", "timestamp": datetime.now(UTC).isoformat(), "message": {"id": name, "usage": usage}}) + "\n"
+
+
+def test_what_was_counted_of_a_session_stays_counted_when_its_file_is_deleted(models: Models, sitting: Path) -> None:
+    house = models.house
+    task = '[[tasks]]\nid = "a"\nkind = "sits"\ninteractive = true\nprompt = "x"\ntokens_max = 5000\n'
+    house.ok("run", "-d", house.plan(f'{task}params = {{ ROOM = "{sitting}" }}\n'))
+
+    def counted() -> int:
+        house.run("send", "a", "")  # looks first
+        return sum(row["input"] + row["output"] for row in rows(house.home))
+
+    def shrunk() -> int:
+        with contextlib.closing(sqlite.connect_readonly(house.home.ledger)) as db:
+            return [entry["event"] for entry in journal.journal_of_task(db, house.task("a").id)].count("its session file shrank")
+
+    wait_until(lambda: counted() == 1010, "the first answer to be counted")
+    (file,) = sitting.glob("*.jsonl")
+    (sitting / "copy").write_text(file.read_text())
+    (sitting / "copy").replace(file)
+    assert counted() == 1010 and not shrunk(), "a copy is no other answer"
+    with file.open("a") as more:
+        more.write(answer("deleted-at-once", 200))
+    file.unlink()
+    file.write_text(answer("after-deletion", 30))
+    assert counted() == 1240
+    os.kill(models.ping()["pid"], signal.SIGKILL)
+    models.start()
+    file.write_text(answer("after-restart", 4))
+    wait_until(lambda: counted() == 1244, "the answer after a restart")
+    file.write_text("")
+    counted()
+    file.write_text(answer("after-restart", 1) + answer("last", 5000))
+    refused = house.run("send", "a", "go on")
+    assert refused.returncode == 7 and "6,244 are taken" in refused.stderr, refused.stderr
+    (sitting / "more").touch()
+    (sitting / "leave").touch()
+    house.ok("wait", "a")
+    assert counted() == 6244 + 20010 and shrunk() == 1

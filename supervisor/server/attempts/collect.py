@@ -373,7 +373,7 @@ class Ending:
             measured=self._measured(launch, row.base_oid, left[0]),
         )
 
-    def count_session(self, row: AttemptRow, launch: LaunchRow, held: Held | None, session: Session | None = None) -> str:
+    def count_session(self, row: AttemptRow, launch: LaunchRow, held: Held | None, session: Session) -> str:
         """As `session_usage.count`, where the attempt can reach the gateway. Raises nothing; may be repeated."""
         try:
             if not self._access.reaches_gateway(row.task, row.epoch):

@@ -48,6 +48,7 @@ from supervisor.server.attempts.environments import Environments, facts
 from supervisor.server.attempts.launch import Launching, PortBlocks, Source
 from supervisor.server.attempts.limits import LimitDesk
 from supervisor.server.attempts.observe import Observer
+from supervisor.server.attempts.sessions import Session
 from supervisor.store import conversations, history, queries, rows
 from supervisor.store.conversations import Held
 from supervisor.store.ledger import Ledger
@@ -372,9 +373,9 @@ class Jobs:
     async def _secured(self, row: AttemptRow, launch: LaunchRow, end: End, cause: str) -> dict[str, Any]:
         ready = history.ready_since(self._ledger.db, row.task, row.created) or launch.created
         held = self._ledger.leases.around(row, launch.project, self._hooked.lease_rule)
-        talk = self.conversation(row, launch)
-        if uncounted := await self.within(self.collectors, self._ending.count_session, row, launch, talk):
-            self.say(f"{attempt_name(row.task, row.epoch)}: {uncounted}")
+        with contextlib.closing(Session(of_task(launch.spec.kind).protocol)) as session:
+            counting = self.within(self.collectors, self._ending.count_session, row, launch, self.conversation(row, launch), session)
+            self.tell_session(row, session, await counting)
         return dict(await self._patiently(self._ending.collect, row, launch, (end, cause), ready, held))
 
     def conversation(self, row: AttemptRow, launch: LaunchRow) -> Held | None:
@@ -387,6 +388,14 @@ class Jobs:
             return held
         self._ledger.conversations.learned(row.task, row.epoch, session)
         return self._ledger.conversations.of(row.task, row.epoch)
+
+    def tell_session(self, row: AttemptRow, session: Session, uncounted: str) -> None:
+        """Say what is wrong with the count of a session's tokens."""
+        if uncounted:
+            self.say(f"{attempt_name(row.task, row.epoch)}: {uncounted}")
+        if session.kept is not None and session.kept.shrank and not session.told:
+            session.told = True
+            self._ledger.journal(row.task, row.epoch, "its session file shrank", {"why": "what was counted of it stays counted"})
 
     async def _patiently(self, work: Callable[..., Any], *args: Any) -> Any:
         """Secure work. A git or a system call that failed gets more chances, since what it failed on (a lock, a fork, a directory that a

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from agents.kinds import of_task
-from agents.protocols import Recorded
 from supervisor.host.clock import Clock
 from supervisor.kernel.errors import NightcrewError
 from supervisor.server.attempts.jobs import Doors, Jobs
@@ -17,6 +16,8 @@ from supervisor.store.rows import AttemptRow, LaunchRow
 
 Key = tuple[str, int]
 EVERY_S = 15.0
+HELD_MAX = 200
+"""Files that are held open at most: a process may have 1,024."""
 
 
 @dataclass(slots=True)
@@ -36,6 +37,7 @@ class SessionDesk:
     jobs: Jobs
     clock: Clock
     _known: dict[Key, _Followed | None] = field(default_factory=dict)
+    _followed: int = 0
     _round: asyncio.Task[None] | None = None
     _began: float = -EVERY_S
 
@@ -45,15 +47,22 @@ class SessionDesk:
         if now - self._began < EVERY_S or self._is_looking:
             return
         self._began = now
-        self._known = {key: self._known[key] if key in self._known else self._new(key) for key in live}
+        living = set(live)
+        for key in self._known.keys() - living:
+            if (gone := self._known.pop(key)) is not None:
+                gone.session.close()
+                self._followed -= 1
+        for key in living - self._known.keys():
+            self._known[key] = self._new(key)
         self._look([one for one in self._known.values() if one is not None])
 
     async def fresh(self, keys: Iterable[Key]) -> None:
         """Compare these living attempts at once: a person is about to have them work."""
         while self._round is not None and self._is_looking:
             await asyncio.wait([self._round])
-        found = [self._known.setdefault(key, self._new(key)) for key in keys]
-        self._look([one for one in found if one is not None])
+        asked = list(keys)
+        self._known |= {key: self._new(key) for key in asked if key not in self._known}
+        self._look([one for key in asked if (one := self._known[key]) is not None])
         if self._round is not None:
             await asyncio.wait([self._round])
 
@@ -66,7 +75,8 @@ class SessionDesk:
         kind = of_task(launch.spec.kind)
         if row is None or not has(kind, interactive=launch.spec.interactive):
             return None
-        return _Followed(row, launch, Session(kind.protocol, Recorded(row.created)))
+        self._followed += 1
+        return _Followed(row, launch, Session(kind.protocol, lives=True, holds=self._followed <= HELD_MAX))
 
     def _look(self, followed: list[_Followed]) -> None:
         if followed:
@@ -75,11 +85,11 @@ class SessionDesk:
 
     async def _compared(self, followed: list[tuple[_Followed, Held | None]]) -> None:
         try:
-            for said in await self.jobs.within(self.jobs.stoppers, self._compare, followed):
-                self.jobs.say(said)
+            uncounted = await self.jobs.within(self.jobs.stoppers, self._compare, followed)
+            for (one, _), said in zip(followed, uncounted, strict=True):
+                self.jobs.tell_session(one.row, one.session, said)
         except NightcrewError as error:  # the next look, or the end, counts it
             self.jobs.say(f"the tokens of a session could not be counted yet: {error.line()}")
 
     def _compare(self, followed: list[tuple[_Followed, Held | None]]) -> list[str]:
-        said = [(one.row.task, self.doors.ending.count_session(one.row, one.launch, held, one.session)) for one, held in followed]
-        return [f"{task}: {why}" for task, why in said if why]
+        return [self.doors.ending.count_session(one.row, one.launch, held, one.session) for one, held in followed]

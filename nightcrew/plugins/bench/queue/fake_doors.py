@@ -142,7 +142,7 @@ class FakeEnding(Ending):
         shape = result.build(task=row.task, epoch=row.epoch, end=how[0], cause=how[1], record=None, times=times, work=NOTHING, output=None)
         return {"result": json.dumps({**shape, "tools": None})}
 
-    def count_session(self, row: AttemptRow, launch: LaunchRow, held: Held | None, session: Session | None = None) -> str:
+    def count_session(self, row: AttemptRow, launch: LaunchRow, held: Held | None, session: Session) -> str:
         return ""
 
     def release(self, task: str, epoch: int) -> None:
