@@ -27,7 +27,7 @@ def mask(length: int) -> str:
 
 
 class _Forms:
-    """One key as it may stand in an answer: plain, in base64, or any of its characters as `\\uXXXX`, `\\u{X}`, `\\xXX`, `\\OOO`, `%XX`,
+    """One key as it may stand in an answer: plain, in base64, in hexadecimal digits, or any of its characters as `\\uXXXX`, `\\u{X}`, `\\xXX`, `\\OOO`, `%XX`,
     `\\/` or an entity of HTML, also escaped once more."""
 
     def __init__(self, key: bytes) -> None:
@@ -36,7 +36,8 @@ class _Forms:
         self._steps = [re.compile(step) for step in steps]
         self._first = re.compile(b"[%s%%&\\\\]" % re.escape(key[:1]))
         self._marks = [*_MARKS, *((b"\\/",) if b"/" in key else ()), *(name for byte in set(key) for name in _ENTITIES.get(byte, ()))]
-        self._encoded = tuple(dict.fromkeys(in_base64(key)))
+        digits = key.hex().encode()
+        self._encoded = tuple(dict.fromkeys((*in_base64(key), digits, digits.upper())))
         self.longest = _STEP_MAX * len(key)
 
     def may_be_in(self, text: bytes) -> bool:

@@ -42,6 +42,8 @@ FORMS = {
     "every character as &#": "".join(f"&#{ord(char)};" for char in KEY),
     "every character as &#x": "".join(f"&#x{ord(char):02X};" for char in KEY),
     "entities in entities": KEY.replace("-", "&amp;#045;"),
+    "hexadecimal digits": KEY.encode().hex(),
+    "capital hexadecimal digits": KEY.encode().hex().upper(),
     "base64": base64.b64encode(KEY.encode()).decode()[:-2],
     "base64 after one byte": base64.b64encode(b":" + KEY.encode()).decode()[2:-1],
     "base64 after two bytes": base64.b64encode(b"a:" + KEY.encode()).decode()[3:-3],
