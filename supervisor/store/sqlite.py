@@ -15,10 +15,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Protocol
 
 from supervisor.host import files
-from supervisor.kernel.errors import DiskFull, LedgerError
+from supervisor.kernel.errors import DiskFull, LedgerError, NightcrewError
 
 # Store
 # -----
@@ -110,33 +111,44 @@ class _Cursor(sqlite3.Cursor):
     connection: _Connection
 
     def execute(self, sql: str, parameters: Any = (), /) -> _Cursor:
-        with explained(self.connection.path, self.connection.book):
+        try:
             super().execute(sql, parameters)
+        except _EXPLAINED as error:
+            raise self._explained(error) from error
         self.connection.note(sql, parameters, many=False)
         return self
 
     def executemany(self, sql: str, parameters: Any, /) -> _Cursor:
         rows = list(parameters)
-        with explained(self.connection.path, self.connection.book):
+        try:
             super().executemany(sql, rows)
+        except _EXPLAINED as error:
+            raise self._explained(error) from error
         self.connection.note(sql, rows, many=True)
         return self
 
     # A damaged page shows when its row is fetched.
 
     def fetchone(self) -> Any:
-        with explained(self.connection.path, self.connection.book):
+        try:
             return super().fetchone()
+        except _EXPLAINED as error:
+            raise self._explained(error) from error
 
     def fetchall(self) -> list[Any]:
-        with explained(self.connection.path, self.connection.book):
+        try:
             return super().fetchall()
+        except _EXPLAINED as error:
+            raise self._explained(error) from error
 
     def __next__(self) -> Any:
         try:
             return super().__next__()
-        except sqlite3.DatabaseError as error:
-            raise _translate(error, self.connection.path, self.connection.book) from error
+        except _EXPLAINED as error:
+            raise self._explained(error) from error
+
+    def _explained(self, error: Exception) -> NightcrewError:
+        return in_our_words(error, self.connection.path, self.connection.book)
 
 
 def connect(path: Path, *, create: bool = True, book: Book = LEDGER, checked: bool = True) -> sqlite3.Connection:
@@ -358,26 +370,39 @@ def _adapted(value: Any) -> object:
 _ENCODER = json.JSONEncoder(default=_adapted, separators=(",", ":"), check_circular=False)
 
 
-@contextlib.contextmanager
-def explained(path: Path, book: Book = LEDGER) -> Iterator[None]:
-    """Turn what SQLite and the kernel say into our errors."""
-    try:
-        yield
-    except sqlite3.DatabaseError as error:
-        raise _translate(error, path, book) from error
-    except UnicodeDecodeError as error:  # SQLite quotes the damaged words
-        raise damaged(path, f"text that is not Unicode: {error.object!r:.80}", book) from None
-    except UnicodeEncodeError as error:
-        raise LedgerError(f"{book.name} refused", on=str(path), why=f"not Unicode text: {error.object!r:.80}") from None
-    except PermissionError as error:
-        raise LedgerError(
-            f"cannot open {book.name}", on=str(path), why=error.strerror or "", hint=f"check the owner of {path.parent}"
-        ) from None
-    except OSError as error:
-        why = error.strerror or str(error)
-        if files.is_no_space(error):
-            raise _full(path, why, book) from None
-        raise LedgerError(f"cannot open {book.name}", on=str(path), why=why) from None
+class explained:
+    """Turn what SQLite and the kernel say inside a `with` into our errors."""
+
+    __slots__ = ("_book", "_path")
+
+    def __init__(self, path: Path, book: Book = LEDGER) -> None:
+        self._path, self._book = path, book
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if isinstance(error, _EXPLAINED):
+            raise in_our_words(error, self._path, self._book) from error
+
+
+_EXPLAINED = (sqlite3.DatabaseError, UnicodeError, OSError)
+
+
+def in_our_words(error: Exception, path: Path, book: Book) -> NightcrewError:
+    """Return our error for one of SQLite or of the kernel. `error` is one of `_EXPLAINED`."""
+    if isinstance(error, sqlite3.DatabaseError):
+        return _translate(error, path, book)
+    if isinstance(error, UnicodeDecodeError):  # SQLite quotes the damaged words
+        return damaged(path, f"text that is not Unicode: {error.object!r:.80}", book)
+    if isinstance(error, UnicodeEncodeError):
+        return LedgerError(f"{book.name} refused", on=str(path), why=f"not Unicode text: {error.object!r:.80}")
+    why = getattr(error, "strerror", None) or str(error)
+    if isinstance(error, PermissionError):
+        return LedgerError(f"cannot open {book.name}", on=str(path), why=why, hint=f"check the owner of {path.parent}")
+    if isinstance(error, OSError) and files.is_no_space(error):
+        return _full(path, why, book)
+    return LedgerError(f"cannot open {book.name}", on=str(path), why=why)
 
 
 def _translate(error: sqlite3.DatabaseError, path: Path, book: Book) -> LedgerError | DiskFull:
