@@ -19,12 +19,11 @@ import click
 
 from supervisor.client import common, reading
 from supervisor.features.conflicts import view as conflicts_view
-from supervisor.features.retention import archive as retention_archive
 from supervisor.host import files
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import NotFound, UsageError
 from supervisor.kernel.format import many
-from supervisor.store import queries
+from supervisor.store import archive, queries
 from supervisor.views.report import model, pages, words
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ def run_named(where: Home, name: str | None, preferred: Callable[[sqlite3.Connec
 
 
 def _archived(where: Home, project: str | None) -> list[queries.RunView]:
-    with contextlib.suppress(NotFound), contextlib.closing(retention_archive.connect(where.archive)) as kept:
+    with contextlib.suppress(NotFound), contextlib.closing(archive.connect(where.archive)) as kept:
         return queries.runs(kept, 1, project)
     return []
 

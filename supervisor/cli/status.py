@@ -22,7 +22,6 @@ from supervisor.client.names import any_name
 from supervisor.features.conflicts import view as conflicts_view
 from supervisor.features.landing import view as landing_view
 from supervisor.features.night import view as night_view
-from supervisor.features.retention import archive as retention_archive
 from supervisor.features.review import rows as review_rows
 from supervisor.host.paths import Home, home
 from supervisor.kernel.admission import Verdict
@@ -30,7 +29,7 @@ from supervisor.kernel.errors import UsageError, one_line
 from supervisor.kernel.format import rfc3339
 from supervisor.kernel.states import TaskState
 from supervisor.server import gateway_report, lock
-from supervisor.store import deliveries, journal, queries
+from supervisor.store import archive, deliveries, journal, queries
 from supervisor.views import places, status, tasks_json, waits
 
 RECENT = 5
@@ -110,7 +109,7 @@ def _every(where: Home, db: sqlite3.Connection) -> list[queries.RunView]:
     """The runs of the ledger and of the archive, newest first; once each, also those on their way."""
     runs = queries.runs(db, ALL)
     if where.archive.exists():
-        with contextlib.closing(retention_archive.connect(where.archive)) as kept:
+        with contextlib.closing(archive.connect(where.archive)) as kept:
             runs += [run for run in queries.runs(kept, ALL) if not queries.has_run(db, run.id)]
     return sorted(runs, key=lambda run: run.created, reverse=True)
 

@@ -18,12 +18,11 @@ from typing import Any
 import click
 
 from supervisor.client import protocol
-from supervisor.features.retention import archive as retention_archive
 from supervisor.host.paths import Home
 from supervisor.kernel.candidates import CHOICE
 from supervisor.kernel.errors import NightcrewError, NotFound, UsageError, one_line
 from supervisor.server import gateway_report, lock
-from supervisor.store import queries, sqlite
+from supervisor.store import archive, queries, sqlite
 
 
 def say(text: str) -> None:
@@ -100,7 +99,7 @@ def ledger(where: Home, of: str = "") -> sqlite3.Connection:
     ever run here."""
     if not where.ledger.exists():
         raise NotFound("no tasks", on=str(where.root), why="nothing was ever run here", hint="nightcrew run PLAN")
-    return retention_archive.reader(where.ledger, where.archive, of.partition("/")[0]) if of else sqlite.connect_readonly(where.ledger)
+    return archive.reader(where.ledger, where.archive, of.partition("/")[0]) if of else sqlite.connect_readonly(where.ledger)
 
 
 def holding(where: Home, name: str) -> sqlite3.Connection:
@@ -114,7 +113,7 @@ def _matched(where: Home, name: str) -> list[str]:
         with contextlib.closing(ledger(where)) as db:
             return _match(db, name)
     except NotFound:
-        with contextlib.suppress(NotFound), contextlib.closing(retention_archive.connect(where.archive)) as kept:
+        with contextlib.suppress(NotFound), contextlib.closing(archive.connect(where.archive)) as kept:
             return _match(kept, name)
         raise
 
@@ -137,8 +136,8 @@ def tasks_named(where: Home, names: tuple[str, ...]) -> list[str]:
 
 def _refuse_archived(where: Home, tasks: Iterable[str]) -> None:
     for run, task in {task.partition("/")[0]: task for task in tasks}.items():
-        if retention_archive.has(where.archive, run):
-            raise retention_archive.archived(task)
+        if archive.has(where.archive, run):
+            raise archive.archived(task)
 
 
 def names_or_all(where: Home, names: tuple[str, ...], every: Callable[[sqlite3.Connection], list[str]], *, everything: bool) -> list[str]:

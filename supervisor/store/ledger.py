@@ -21,7 +21,6 @@ from supervisor.features.night import rows as night_rows
 from supervisor.features.night.rows import Nights
 from supervisor.features.pull_requests import rows as pull_requests_rows
 from supervisor.features.pull_requests.rows import PullRequests
-from supervisor.features.retention.archive import Known, archived
 from supervisor.features.review import rows as review_rows
 from supervisor.features.review.rows import Reviews
 from supervisor.features.snapshots.rows import Snapshots
@@ -51,6 +50,7 @@ from supervisor.kernel.spec import Submission, TaskSpec, already_open
 from supervisor.kernel.states import NEEDS_YOU, AttemptState, TaskState, Until
 from supervisor.kernel.task import Attempt, PauseState, Task, note, urgent_from
 from supervisor.store import rows, sqlite
+from supervisor.store.archive import Known, archived
 from supervisor.store.conversations import Conversations, Needs
 from supervisor.store.deliveries import Deliveries
 from supervisor.store.queries import OPEN

@@ -15,7 +15,6 @@ import pytest
 
 from supervisor.cli import status
 from supervisor.features.night import report as night_report
-from supervisor.features.retention import archive as retention_archive
 from supervisor.features.retention import archiving as retention_archiving
 from supervisor.features.retention import service as retention_service
 from supervisor.features.retention.rules import DAY_S, Keep, Limit
@@ -24,7 +23,7 @@ from supervisor.host import files
 from supervisor.host.clock import SystemClock
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import Refused
-from supervisor.store import queries, sqlite
+from supervisor.store import archive, queries, sqlite
 from supervisor.store.ledger import Ledger
 from supervisor.store.queries import TaskView
 from tests.ledger import history
@@ -298,7 +297,7 @@ def the_audit_log_still_proves_it(house: House, run: str) -> None:
     with contextlib.closing(sqlite3.connect(house.home.archive)) as db, db:
         db.execute("UPDATE journal SET data = '{}' WHERE event = 'start'")
     assert house.run("audit", "verify").stdout.startswith(f"journal, row {number}: it was changed; line ")
-    with contextlib.closing(retention_archive.connect(house.home.archive)) as db:
+    with contextlib.closing(archive.connect(house.home.archive)) as db:
         assert queries.run(db, run).counts == {"failed": 1}
 
 

@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 
 from supervisor.features.retention import archiving as retention_archiving
-from supervisor.features.retention.archive import ARCHIVE, reader
 from supervisor.features.retention.archiving import OF_RUN, OF_TASK, STAYS, Archive
 from supervisor.features.retention.rules import held, held_rows
 from supervisor.kernel.decision import Revive, SetState, Start
@@ -26,6 +25,7 @@ from supervisor.kernel.errors import LedgerError, Refused, StaleEpoch
 from supervisor.kernel.night import NightOrder, NightTerms
 from supervisor.kernel.states import TaskState
 from supervisor.store import journal, queries, sqlite
+from supervisor.store.archive import ARCHIVE, reader
 from supervisor.store.ledger import Ledger
 from tests.data import make_archive_sample
 from tests.ledger.kit import Wall, check_integrity, rows, spec, submission, submit, whole

@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.features.retention import archive as retention_archive
 from supervisor.features.retention.rules import Keep, Limit
 from supervisor.features.retention.service import Doors, Keeper
 from supervisor.host.clock import SystemClock
 from supervisor.host.paths import Home
-from supervisor.store import journal, queries, sqlite
+from supervisor.store import archive, journal, queries, sqlite
 from supervisor.store.ledger import Ledger
 from tests.ledger import history
 from tests.ledger.kit import Wall, submit, whole
@@ -73,7 +72,7 @@ def test_it_becomes_small_again(tmp_path: Path, tasks: int) -> None:
         pieces.append(time.perf_counter())
     slowest = max(after - before for before, after in zip([began, *pieces], pieces, strict=False))
     moved = len(read(home, OLDEST))
-    with contextlib.closing(retention_archive.connect(home.archive)) as kept:
+    with contextlib.closing(archive.connect(home.archive)) as kept:
         gone = [run.id for run in queries.runs(kept, 1 << 40)]
     took = pieces[-1] - began
     speed = len(gone) * history.PER_RUN / took
@@ -84,5 +83,5 @@ def test_it_becomes_small_again(tmp_path: Path, tasks: int) -> None:
 
 
 def read(home: Home, run: str) -> list[queries.TaskView]:
-    with closing(retention_archive.reader(home.ledger, home.archive, run)) as db:
+    with closing(archive.reader(home.ledger, home.archive, run)) as db:
         return queries.of_run(db, run)

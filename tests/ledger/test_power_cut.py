@@ -14,10 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.features.retention import archive as retention_archive
 from supervisor.features.retention import archiving as retention_archiving
 from supervisor.kernel.errors import LedgerError
-from supervisor.store import queries, sqlite
+from supervisor.store import archive, queries, sqlite
 from supervisor.store.ledger import Ledger
 from tests.ledger.kit import Wall, check_integrity, rows, submit, whole
 
@@ -214,7 +213,7 @@ def whole_after(before: bytes, calls: list[tuple[str, str, int, bytes]], place: 
     try:
         seen = set()
         for run in {task.partition("/")[0] for task in tasks}:
-            with contextlib.closing(retention_archive.reader(path, beside, run)) as db:
+            with contextlib.closing(archive.reader(path, beside, run)) as db:
                 seen |= {view.id for view in queries.of_run(db, run) if view.state == "done"}
         with contextlib.closing(retention_archiving.Archive(path, beside, Wall())) as moving:
             while (left := moving.leaving()) is not None:

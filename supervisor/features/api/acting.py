@@ -17,12 +17,12 @@ from supervisor.config.plan import TITLE_MAX
 from supervisor.features.access.rules import Token
 from supervisor.features.api.models import PATCH_MAX, Order, TaskRequest
 from supervisor.features.landing import results
-from supervisor.features.retention import archive as retention_archive
 from supervisor.host.failpoint import failpoint
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import NightcrewError, NotFound, NotRunning, Refused, UsageError
 from supervisor.kernel.spec import Submission, TaskSpec
 from supervisor.server import lock
+from supervisor.store import archive
 from supervisor.store.queries import TaskView
 from worktrees.repository import KnownHead
 
@@ -102,13 +102,13 @@ class VerbDoors:
 
     def cancel(self, task: str) -> bool:
         """As `nightcrew kill`, without waiting for its end."""
-        if retention_archive.has(self._where.archive, task.partition("/")[0]):
+        if archive.has(self._where.archive, task.partition("/")[0]):
             return False
         return task in self._ask("kill", {"tasks": [task]})["asked"]
 
     def result(self, view: TaskView, *, patch: bool) -> dict[str, Any]:
         """As `nightcrew diff`."""
-        with contextlib.closing(retention_archive.reader(self._where.ledger, self._where.archive, view.run)) as db:
+        with contextlib.closing(archive.reader(self._where.ledger, self._where.archive, view.run)) as db:
             try:
                 found = results.result(db, view)
                 stat = results.diff(db, view, stat=True)

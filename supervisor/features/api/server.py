@@ -28,7 +28,6 @@ from supervisor.features.access.rules import Kind, Scope, Token
 from supervisor.features.access.token_cache import TokenBook
 from supervisor.features.api import models as api_models
 from supervisor.features.api.models import Doors, Order, Problem, Wrong
-from supervisor.features.retention import archive as retention_archive
 from supervisor.gateway.admission.bucket import Bucket
 from supervisor.kernel.errors import (
     BudgetSpent,
@@ -47,7 +46,7 @@ from supervisor.kernel.errors import (
     one_line,
 )
 from supervisor.kernel.format import rfc3339
-from supervisor.store import journal, queries, sqlite
+from supervisor.store import archive, journal, queries, sqlite
 from supervisor.store.queries import TaskView
 
 # Problems
@@ -241,9 +240,9 @@ class Reader:
             return look(self._db())
 
     def _asked_of(self, run: str, look: Callable[[sqlite3.Connection], T]) -> T:
-        if self._asked(lambda db: retention_archive.stays(db, run)):
+        if self._asked(lambda db: archive.stays(db, run)):
             return self._asked(look)
-        with contextlib.closing(retention_archive.reader(self._path, self._archive, run)) as db:
+        with contextlib.closing(archive.reader(self._path, self._archive, run)) as db:
             return look(db)
 
     def _db(self) -> sqlite3.Connection:

@@ -16,8 +16,6 @@ from supervisor.features.audit import rows as audit_rows
 from supervisor.features.audit import rules as audit_rules
 from supervisor.features.audit.rows import JOURNAL, Followed
 from supervisor.features.audit.rules import Anchor, Numbers, Recorded, recorded
-from supervisor.features.retention import archive as retention_archive
-from supervisor.features.retention.archive import ARCHIVE
 from supervisor.gateway.account import schema
 from supervisor.gateway.account.writer import CALLS
 from supervisor.host.paths import Home
@@ -25,7 +23,8 @@ from supervisor.kernel.audit import Verdict
 from supervisor.kernel.errors import NotFound
 from supervisor.kernel.format import rfc3339
 from supervisor.kernel.names import trace_id
-from supervisor.store import sqlite
+from supervisor.store import archive, sqlite
+from supervisor.store.archive import ARCHIVE
 from supervisor.store.sqlite import LEDGER
 
 # Audit check
@@ -127,7 +126,7 @@ def _archived(home: Home, what: Followed, said: _Said) -> Iterator[tuple[sqlite3
     if what is not JOURNAL or said.ledger_recovered or not home.archive.exists():
         yield ()
         return
-    with contextlib.closing(retention_archive.connect(home.archive)) as db:
+    with contextlib.closing(archive.connect(home.archive)) as db:
         yield (db,)
 
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from supervisor.features.best_of import view as best_of_view
-from supervisor.features.retention import archive as retention_archive
 from supervisor.gateway.account import schema
 from supervisor.gateway.account.rows import NEVER_SENT, REFUSED
 from supervisor.gateway.admission.types import BreakerState, Usage
@@ -20,6 +19,7 @@ from supervisor.host.paths import Home
 from supervisor.kernel.errors import NightcrewError, NotFound
 from supervisor.kernel.format import duration
 from supervisor.kernel.states import FINAL, TaskState
+from supervisor.store import archive
 from supervisor.views import waits
 
 # Lanes
@@ -447,7 +447,7 @@ class Rows:
 def read(home: Home, run: str) -> Rows:
     """The rows of a run, given its full id, and of the runs that its agents added. Raises NotFound, and LedgerError as
     `store.connect_readonly`."""
-    with contextlib.closing(retention_archive.reader(home.ledger, home.archive, run)) as db, _snapshot(db):
+    with contextlib.closing(archive.reader(home.ledger, home.archive, run)) as db, _snapshot(db):
         found = _one(db, "SELECT r.*, p.root FROM run r JOIN project p ON p.id = r.project WHERE r.id = ?", run)
         if found is None:
             raise NotFound("no run", on=run, hint="nightcrew status --all")

@@ -13,12 +13,12 @@ import sqlite3
 from collections.abc import Callable, Container, Generator, Iterator, Sequence
 from pathlib import Path
 
-from supervisor.features.retention.archive import ARCHIVE
 from supervisor.features.retention.rules import RunFacts, Thing, held, held_rows
 from supervisor.host.failpoint import failpoint
 from supervisor.kernel.errors import LedgerError
 from supervisor.kernel.night import NightState
 from supervisor.store import sqlite
+from supervisor.store.archive import ARCHIVE
 from supervisor.store.queries import OPEN
 
 TASKS = 50

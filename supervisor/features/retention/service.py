@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from supervisor.client import start
 from supervisor.contract import Proof, Supervisor
-from supervisor.features.retention import archive as retention_archive
 from supervisor.features.retention import archiving as retention_archiving
 from supervisor.features.retention import rules as retention_rules
 from supervisor.features.retention.archiving import Archive
@@ -26,7 +25,7 @@ from supervisor.host.clock import Clock
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import NightcrewError, NotRunning, Refused
 from supervisor.server.wakeups import was_set
-from supervisor.store import queries, recovery, sqlite
+from supervisor.store import archive, queries, recovery, sqlite
 from supervisor.store.sqlite import LEDGER, Book
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ class Past:
             raise Refused("cannot look at the past yet", on=str(home.ledger), why="an older nightcrew wrote it", hint="nightcrew up -d")
         self._kept: sqlite3.Connection | None = None
         try:
-            self._kept = retention_archive.connect(home.archive) if home.archive.exists() else None
+            self._kept = archive.connect(home.archive) if home.archive.exists() else None
             self._continued = retention_archiving.continued(self._db)
         except BaseException:
             self._db.close()

@@ -13,10 +13,10 @@ import click
 
 from supervisor.client import common
 from supervisor.client.names import any_name
-from supervisor.features.retention import archive as retention_archive
 from supervisor.host.paths import Home, home
 from supervisor.kernel.errors import NotFound, UsageError, one_line
 from supervisor.kernel.format import rfc3339
+from supervisor.store import archive
 
 if TYPE_CHECKING:
     from supervisor.features.trace.rows import RunFacts
@@ -77,7 +77,7 @@ def _named(where: Home, name: str | None) -> tuple[str, list[str]]:
 def _books(where: Home, run: str) -> Iterator[Books]:
     from supervisor.features.trace import view as trace_view
 
-    books = trace_view.Books(where, retention_archive.reader(where.ledger, where.archive, run), trace_view.account_of(where))
+    books = trace_view.Books(where, archive.reader(where.ledger, where.archive, run), trace_view.account_of(where))
     try:
         yield books
     finally:

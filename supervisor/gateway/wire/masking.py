@@ -27,8 +27,8 @@ def mask(length: int) -> str:
 
 
 class _Forms:
-    """One key as it may stand in an answer: plain, in base64, in hexadecimal digits, or any of its characters as `\\uXXXX`, `\\u{X}`, `\\xXX`, `\\OOO`, `%XX`,
-    `\\/` or an entity of HTML, also escaped once more."""
+    """One key as it may stand in an answer: plain, in base64, in hexadecimal digits, or any of its characters as `\\uXXXX`, `\\u{X}`,
+    `\\xXX`, `\\OOO`, `%XX`, `\\/` or an entity of HTML, also escaped once more."""
 
     def __init__(self, key: bytes) -> None:
         steps = [_step(byte) for byte in key]

@@ -28,14 +28,13 @@ from supervisor.features.landing.rules import Train
 from supervisor.features.night import report_pages
 from supervisor.features.night import rows as night_rows
 from supervisor.features.night import view as night_view
-from supervisor.features.retention import archive as retention_archive
 from supervisor.gateway.account import reading, schema
 from supervisor.gateway.account.reading import Totals
 from supervisor.host import untrusted_fs
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import LedgerError, NightcrewError, NotFound, Refused, UsageError, one_line
 from supervisor.kernel.format import rfc3339
-from supervisor.store import queries, sqlite
+from supervisor.store import archive, queries, sqlite
 from supervisor.store.journal import LOOKED_AT
 from supervisor.store.queries import LATELY, RunView, TaskView
 from supervisor.store.sqlite import LEDGER, Book
@@ -129,7 +128,7 @@ def _is_file(home: Home, run: str, kind: Kind) -> bool:
 
 def page(home: Home, run: str, name: str) -> str:
     """One of them as HTML. Raises NotFound when there is none of such a run, Refused when it cannot be shown."""
-    with contextlib.closing(retention_archive.reader(home.ledger, home.archive, run)) as db:
+    with contextlib.closing(archive.reader(home.ledger, home.archive, run)) as db:
         queries.run(db, run)  # a name that it knows is no path
     kind = KINDS.get(name)
     data = untrusted_fs.read_plain(home.runs / run / kind.file, BYTES_MAX + 1) if kind is not None else None
@@ -359,7 +358,7 @@ def _archived(home: Home, db: sqlite3.Connection, before: str, room: int) -> lis
     if room <= 0 or not home.archive.exists():
         return []
     found: list[RunView] = []
-    with contextlib.closing(retention_archive.connect(home.archive)) as kept:
+    with contextlib.closing(archive.connect(home.archive)) as kept:
         at = before if queries.has_run(kept, before) else ""
         while len(found) < room and (page := queries.runs(kept, ROWS, gates=False, before=at)):
             found += [view for view in page if not queries.has_run(db, view.id)]
@@ -382,9 +381,7 @@ def run(home: Home, asked: Asked) -> Shape:
     in the plan's order from `after` on, and `more`: the task after which the next page begins; `groups` of candidates among them. Raises
     NotFound."""
     name, after = asked.get("run", ""), asked.get("after", "")
-    with (
-        contextlib.closing(retention_archive.reader(home.ledger, home.archive, name)) if home.ledger.exists() else opened(home.ledger) as db
-    ):
+    with contextlib.closing(archive.reader(home.ledger, home.archive, name)) if home.ledger.exists() else opened(home.ledger) as db:
         view = queries.run(db, name)
         found = queries.some_of_run(db, name, after, ROWS + 1)
         tasks = [str(row[0]) for row in db.execute("SELECT id FROM task WHERE run = ?", (name,))]
