@@ -29,7 +29,6 @@ EXCEPTIONS = {
     ("landing.plan", "conflicts.compare"),
     ("landing.plan", "review.rows"),
     ("landing.plan", "review.rules"),
-    ("landing.results", "audit.log"),
     ("landing.results", "best_of.service"),
     ("landing.results", "review.gate_files"),
     ("landing.results", "review.rows"),

@@ -8,8 +8,7 @@ import time
 import click
 
 from supervisor.client import common
-from supervisor.features.audit import log as audit_log
-from supervisor.host import files
+from supervisor.host import audit_log, files
 from supervisor.host.paths import Home, home
 from supervisor.kernel.errors import NightcrewError, Refused, TimedOut
 from supervisor.kernel.format import duration

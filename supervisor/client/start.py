@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from agents.tmux import PaneView, ServerGone, SessionExists, Tmux
 from supervisor.client import protocol
-from supervisor.features.audit.log import Audit
 from supervisor.features.notify import notify_environment
 from supervisor.gateway import status_client
 from supervisor.host import cores, files, secrets, unix_sockets
+from supervisor.host.audit_log import Audit
 from supervisor.host.clock import SystemClock
 from supervisor.host.paths import Home
 from supervisor.kernel import audit

@@ -20,11 +20,11 @@ from supervisor.config import project, user
 from supervisor.doctor import crew
 from supervisor.doctor.check_context import CheckContext, Finding, existing, fail, ok, unknown, warn
 from supervisor.doctor.examine import Check
-from supervisor.features.audit.log import Audit
 from supervisor.features.snapshots import rows as snapshots_rows
 from supervisor.gateway import process_lock
 from supervisor.gateway.account.schema import ACCOUNT
 from supervisor.host import cores, files, scratch, secrets, usage
+from supervisor.host.audit_log import Audit
 from supervisor.host.clock import SystemClock
 from supervisor.host.paths import Home
 from supervisor.host.scratch import locked_directory

@@ -15,10 +15,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
 
-from supervisor.features.audit.log import Audit
 from supervisor.gateway.admission.types import KeySource, Upstream
 from supervisor.gateway.wire.masking import SECRET_LEAST, in_base64, mask
 from supervisor.host import secrets
+from supervisor.host.audit_log import Audit
 from supervisor.host.clock import Clock
 from supervisor.host.paths import Home
 from supervisor.kernel.audit import Level, LogFormat, Said, level_of, line

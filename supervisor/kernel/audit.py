@@ -19,7 +19,7 @@ from supervisor.kernel.names import trace_id
 # -----
 # The audit log: who was refused, which keys came and went, and digests that prove the ledger's journal and the account
 # (`core.anchors`). Each record is chained to the one before, so that a record that was changed, left out, added or cut off is
-# found. Pure; `supervisor.features.audit.log` reads and writes.
+# found. Pure; `supervisor.host.audit_log` reads and writes.
 #
 # {"seq": 7, "at": "2026-11-21T10:00:00.000Z", "who": "gateway", "event": "token refused", "data": {...}, "prev": "<hex>", "mac":
 # "<hex>"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from supervisor.features.audit.log import Audit
 from supervisor.host import files, secrets
+from supervisor.host.audit_log import Audit
 from supervisor.host.clock import SystemClock
 from supervisor.kernel.errors import NotFound, ToolFailed, UsageError
 from tests.support import House

@@ -15,13 +15,13 @@ import pytest
 from supervisor.features.audit import rows as audit_rows
 from supervisor.features.audit import rules as audit_rules
 from supervisor.features.audit import views as audit_views
-from supervisor.features.audit.log import Audit
 from supervisor.features.audit.rows import JOURNAL as JOURNAL_TABLE
 from supervisor.features.audit.rows import Followed
 from supervisor.features.audit.service import Anchoring, places
 from supervisor.gateway.account import schema
 from supervisor.gateway.account.writer import CALLS
 from supervisor.host import files
+from supervisor.host.audit_log import Audit
 from supervisor.host.clock import SystemClock
 from supervisor.host.paths import Home
 from supervisor.kernel.audit import Verdict

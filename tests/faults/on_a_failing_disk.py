@@ -15,11 +15,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from agents.runner import loop
-from supervisor.features.audit import log as audit_log
-from supervisor.features.audit.log import Audit
 from supervisor.gateway.account import schema
 from supervisor.gateway.account.writer import Account
-from supervisor.host import files
+from supervisor.host import audit_log, files
+from supervisor.host.audit_log import Audit
 from supervisor.host.clock import SystemClock
 from supervisor.kernel import records
 from supervisor.kernel.audit import Verdict

@@ -17,10 +17,9 @@ from agents import trust
 from agents.kinds import to_run
 from nightcrew.plugins.builtin import tools
 from nightcrew.plugins.builtin.tools import Given, Place, ToolError
-from supervisor.features.audit import log as audit_log
-from supervisor.features.audit.log import Audit
 from supervisor.gateway import process_lock
-from supervisor.host import files
+from supervisor.host import audit_log, files
+from supervisor.host.audit_log import Audit
 from supervisor.host.clock import SystemClock
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import HostError
@@ -49,7 +48,7 @@ REWRITTEN = {
     "supervisor/server/prices.py": "prices.json",
     "supervisor/features/quotas/service.py": "quotas.json",
     "supervisor/gateway/process_lock.py": "gateway.json",
-    "supervisor/features/audit/log.py": "audit.head",
+    "supervisor/host/audit_log.py": "audit.head",
     "supervisor/host/secrets.py": "secret, keys",
 }
 """Who rewrites what, by the door."""

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.features.audit import log as audit_log
-from supervisor.features.audit.log import Audit
+from supervisor.host import audit_log
+from supervisor.host.audit_log import Audit
 from supervisor.host.clock import SystemClock
 from supervisor.kernel.audit import Verdict
 from supervisor.kernel.errors import NotFound

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from supervisor.contract import Proof
-from supervisor.features.audit import log as audit_log
 from supervisor.features.audit import rows as audit_rows
 from supervisor.features.audit import rules as audit_rules
-from supervisor.features.audit.log import Audit
 from supervisor.features.audit.rows import JOURNAL, Followed
 from supervisor.features.audit.rules import Place
 from supervisor.gateway.account.writer import CALLS
+from supervisor.host import audit_log
+from supervisor.host.audit_log import Audit
 from supervisor.kernel.errors import NightcrewError
 from supervisor.kernel.format import rfc3339
 from supervisor.server.wakeups import was_set

@@ -11,13 +11,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from supervisor.features.audit import log as audit_log
 from supervisor.features.audit import rows as audit_rows
 from supervisor.features.audit import rules as audit_rules
 from supervisor.features.audit.rows import JOURNAL, Followed
 from supervisor.features.audit.rules import Anchor, Numbers, Recorded, recorded
 from supervisor.gateway.account import schema
 from supervisor.gateway.account.writer import CALLS
+from supervisor.host import audit_log
 from supervisor.host.paths import Home
 from supervisor.kernel.audit import Verdict
 from supervisor.kernel.errors import NotFound

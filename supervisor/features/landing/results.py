@@ -13,13 +13,12 @@ from pathlib import Path
 from agents.kinds import of_task
 from agents.status import AgentState, Evidence, fuse
 from supervisor.client import protocol
-from supervisor.features.audit import log as audit_log
 from supervisor.features.best_of import service as best_of_service
 from supervisor.features.landing import rows as landing_rows
 from supervisor.features.landing.rules import EntryState
 from supervisor.features.review import rows as review_rows
 from supervisor.features.review.gate_files import flags, what_runs
-from supervisor.host import files
+from supervisor.host import audit_log, files
 from supervisor.host.paths import Home, home
 from supervisor.kernel import codec, records
 from supervisor.kernel.errors import HostError, NightcrewError, NotFound, Refused, some_of

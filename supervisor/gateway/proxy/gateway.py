@@ -18,7 +18,6 @@ from typing import Any
 
 from aiohttp import web
 
-from supervisor.features.audit.log import Audit
 from supervisor.features.audit.rules import MOST, PRUNED
 from supervisor.features.metrics.page import Live, Looks, Metrics
 from supervisor.gateway import keys, process_lock
@@ -40,6 +39,7 @@ from supervisor.gateway.replay import Recorder
 from supervisor.gateway.settings import Reading, read
 from supervisor.gateway.status import caps
 from supervisor.host import secrets, unix_sockets
+from supervisor.host.audit_log import Audit
 from supervisor.host.clock import Clock, SystemClock, moment
 from supervisor.host.paths import Home
 from supervisor.kernel.admission import Slept, between

@@ -20,13 +20,12 @@ from memory.mail import PERSON, Mail
 from memory.note import Wanted, cleaned
 from memory.versions import Versions
 from memory.writing import QUARANTINE, limit, place
-from supervisor.features.audit import log as audit_log
 from supervisor.features.audit import rules as audit_rules
 from supervisor.features.audit.rules import recorded
 from supervisor.features.capacity import view as capacity_view
 from supervisor.gateway.account import reading, schema
 from supervisor.gateway.account.reading import BreakerChange, Figures, Step
-from supervisor.host import cores, secrets, untrusted_fs
+from supervisor.host import audit_log, cores, secrets, untrusted_fs
 from supervisor.host.paths import Home
 from supervisor.kernel.audit import trusted
 from supervisor.kernel.errors import NightcrewError, NotFound, UsageError, one_line

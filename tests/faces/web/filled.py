@@ -16,7 +16,6 @@ from memory.files import Layout
 from memory.mail import Mail, MailType
 from memory.store import Store
 from memory.versions import PERSON, Author, ReadBook
-from supervisor.features.audit.log import Audit
 from supervisor.features.landing.orders import Orders
 from supervisor.features.landing.rules import Entry, EntryState, Gate, GateState, Train
 from supervisor.features.landing.terms import Person, Terms
@@ -26,6 +25,7 @@ from supervisor.gateway.account.writer import Account
 from supervisor.gateway.admission import events
 from supervisor.gateway.admission.types import BreakerState, PoolKey, Usage
 from supervisor.host import secrets
+from supervisor.host.audit_log import Audit
 from supervisor.host.clock import SystemClock
 from supervisor.host.paths import Home
 from supervisor.kernel.decision import MarkRunning, Start

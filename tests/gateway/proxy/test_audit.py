@@ -9,10 +9,10 @@ import json
 import sqlite3
 from pathlib import Path
 
-from supervisor.features.audit import log as audit_log
 from supervisor.features.audit import views as audit_views
 from supervisor.features.audit.service import Anchoring
 from supervisor.gateway import replay
+from supervisor.host import audit_log
 from supervisor.host.clock import SystemClock
 from supervisor.host.paths import Home
 from supervisor.kernel import tokens

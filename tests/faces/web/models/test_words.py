@@ -14,8 +14,8 @@ import pytest
 from memory.files import Layout
 from memory.mail import Mail, MailType
 from memory.versions import PERSON, Author, ReadBook
-from supervisor.features.audit.log import Audit
 from supervisor.host import secrets
+from supervisor.host.audit_log import Audit
 from supervisor.host.clock import SystemClock
 from supervisor.host.paths import Home
 from supervisor.kernel.decision import MarkRunning, SetState, Start

@@ -1,4 +1,4 @@
-"""The door to the audit log, `audit.jsonl` and its head `audit.head`. Several processes write it; a lock makes them take turns."""
+"""Append to the audit log, `audit.jsonl` with its head `audit.head`, and verify it. Several processes write the log; a lock makes them take turns."""
 
 from __future__ import annotations
 
