@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from supervisor.features.review.gate_files import TEXT_MAX, Change, folder_of, wants_folder, wants_text
 from supervisor.host.scratch import locked_directory
 from supervisor.kernel.diffs import FileDiff, Hunk
+from supervisor.kernel.gate_files import TEXT_MAX, Change, folder_of, wants_folder, wants_text
 from worktrees.git import BULK_S
 from worktrees.repository import Repository
 

@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from supervisor.features.review.gate_files import RESTORED, Flag
 from supervisor.host.scratch import locked_directory
+from supervisor.kernel.gate_files import RESTORED, Flag
 from worktrees import pack_import, patches
 from worktrees.git import BULK_S, IDENTITY, Answer, Bounds, Git, Place
 from worktrees.repository import File, Repository, Source, files

@@ -1,4 +1,4 @@
-"""Append to the audit log, `audit.jsonl` with its head `audit.head`, and verify it. Several processes write the log; a lock makes them take turns."""
+"""Append to the audit log, `audit.jsonl` with its head `audit.head`, and verify it. Several processes write it, in turns by a lock."""
 
 from __future__ import annotations
 

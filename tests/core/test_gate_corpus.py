@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor.features.review.gate_files import Change, flags
+from supervisor.kernel.gate_files import Change, flags
 
 WEAKENS = r"""
 tests/test_a.py | -def test_one(): | -    assert add(1, 2) == 3

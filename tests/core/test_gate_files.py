@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor.features.review.gate_files import Change, Flag, Kind, flags, is_test, what_runs
+from supervisor.kernel.gate_files import Change, Flag, Kind, flags, is_test, what_runs
 
 ONE = ("def test_one():", "    assert add(1, 2) == 3")
 TWO = ("def test_two():", "    assert add(2, 2) == 4")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from supervisor.features.review.gate_files import Kind, flags
+from supervisor.kernel.gate_files import Kind, flags
 from worktrees import patches
 from worktrees.patches import read_gate_changes
 from worktrees.tree_merge import hardened

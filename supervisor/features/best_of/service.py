@@ -11,13 +11,13 @@ from supervisor.features.best_of import comparing as best_of_comparing
 from supervisor.features.best_of import rows as best_of_rows
 from supervisor.features.best_of import rules as best_of_rules
 from supervisor.features.best_of.comparing import Comparison
-from supervisor.features.review.gate_files import flags
 from supervisor.host.failpoint import failpoint
 from supervisor.kernel import decision, records
 from supervisor.kernel.candidates import CHOICE, Choice, Decider, asks_choice
 from supervisor.kernel.decision import Compare
 from supervisor.kernel.errors import HostError, NotFound, Refused
 from supervisor.kernel.events import Chosen, Submitted
+from supervisor.kernel.gate_files import flags
 from supervisor.kernel.result import Work
 from supervisor.kernel.spec import TaskSpec
 from supervisor.kernel.states import TaskState

@@ -17,11 +17,11 @@ from supervisor.features.best_of import service as best_of_service
 from supervisor.features.landing import rows as landing_rows
 from supervisor.features.landing.rules import EntryState
 from supervisor.features.review import rows as review_rows
-from supervisor.features.review.gate_files import flags, what_runs
 from supervisor.host import audit_log, files
 from supervisor.host.paths import Home, home
 from supervisor.kernel import codec, records
 from supervisor.kernel.errors import HostError, NightcrewError, NotFound, Refused, some_of
+from supervisor.kernel.gate_files import flags, what_runs
 from supervisor.kernel.states import TaskState
 from supervisor.server.attempts.environments import Environments
 from supervisor.store import queries, rows, sqlite

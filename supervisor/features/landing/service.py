@@ -52,10 +52,9 @@ from supervisor.features.landing.rules import (
     is_open,
 )
 from supervisor.features.landing.train_rules import after, todo
-from supervisor.features.review import gate_files
 from supervisor.host.failpoint import failpoint
 from supervisor.host.paths import Home
-from supervisor.kernel import codec, names
+from supervisor.kernel import codec, gate_files, names
 from supervisor.kernel.errors import DiskFull, LedgerError, NightcrewError, NotFound, Refused, one_line
 from supervisor.kernel.events import CancelAsked
 from supervisor.kernel.names import gate_key

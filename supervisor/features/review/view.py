@@ -11,11 +11,11 @@ from memory.leases import unleased_note
 from supervisor.features.conflicts import view as conflicts_view
 from supervisor.features.conflicts.rules import Matrix
 from supervisor.features.review import rows as review_rows
-from supervisor.features.review.gate_files import Flag, flags
 from supervisor.features.review.rules import Comment, Decision, named
 from supervisor.kernel.diffs import FileDiff
 from supervisor.kernel.errors import NotFound, one_line
 from supervisor.kernel.format import age, many, money
+from supervisor.kernel.gate_files import Flag, flags
 from supervisor.kernel.result import TAMPERING, tampering
 from supervisor.kernel.states import TaskState
 from supervisor.store import rows
