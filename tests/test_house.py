@@ -48,7 +48,6 @@ EXCEPTIONS = {
     ("pull_requests.commands", "landing.results"),
     ("pull_requests.commands", "review.rules"),
     ("pull_requests.commands", "review.view"),
-    ("pull_requests.remarks", "landing.terms"),
     ("review.commands", "conflicts.compare"),
     ("review.commands", "conflicts.view"),
     ("review.commands", "landing.results"),

@@ -21,9 +21,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from supervisor.features.landing.terms import GeneratedRule
 from supervisor.host.scratch import locked_directory
 from supervisor.kernel.errors import some_of
+from supervisor.kernel.train_orders import GeneratedRule
 from worktrees import tree_merge
 from worktrees.git import BULK_S
 from worktrees.repository import Repository

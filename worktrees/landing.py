@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from supervisor.features.landing.terms import GeneratedRule
 from supervisor.host.untrusted_fs import folder
 from supervisor.kernel.errors import NotFound, Refused, ToolFailed, one_line, some_of
 from supervisor.kernel.records import left_ref, merge_branch
+from supervisor.kernel.train_orders import GeneratedRule
 from worktrees import merge, refs, tree_merge
 from worktrees.git import BULK_S, CHECKOUT_S, IDENTITY
 from worktrees.merge import ByHand, quoted, refused

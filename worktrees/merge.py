@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from supervisor.config import project
-from supervisor.features.landing.terms import GeneratedRule, Person
 from supervisor.kernel.errors import ConfigError, Refused, ToolFailed, ToolHung, one_line, some_of
+from supervisor.kernel.train_orders import GeneratedRule, Person
 from worktrees import equivalence, locks, refs, repository, tree_merge
 from worktrees.changes import observe
 from worktrees.git import BULK_S, failure, wrap_os_errors

@@ -7,16 +7,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from supervisor.features.landing import terms as landing_terms
-from supervisor.features.landing.terms import Method, Person, Terms
+from supervisor.kernel import train_orders
 from supervisor.kernel.errors import NotFound, ToolFailed, ToolHung, some_of
+from supervisor.kernel.train_orders import Method, Person, Terms
 from worktrees import equivalence, pack_import, repository, tree_merge
 from worktrees.git import BULK_S
 from worktrees.repository import File, Source, drivers
 from worktrees.tree_merge import GONE, LINK, Changes
 
 if TYPE_CHECKING:
-    from supervisor.features.landing.terms import Terms
     from worktrees.repository import Repository
 
 
@@ -126,7 +125,7 @@ def _staged(case: _Case) -> Staged | Left | Contained:
         return Contained("it changes nothing on the branch")
     parents = (onto, tip) if terms.method is Method.MERGE else (onto,)
     others = _authors(case) if terms.method is Method.SQUASH else ()
-    words = landing_terms.message(terms, case.result.task, case.result.title, others)
+    words = train_orders.message(terms, case.result.task, case.result.title, others)
     return Staged(commit(repo, tree, parents, words, terms), terms.regenerate(again))
 
 
@@ -198,12 +197,12 @@ def _replayed(case: _Case, changed: Collection[str]) -> Staged | Left | Containe
         return Contained("it changes nothing on the branch")
     again |= dict.fromkeys(_changed_twice(case, changed))
     if tip == case.onto:  # all that it changed is generated: what is made anew needs a commit
-        tip = commit(repo, repo.tree(tip), (tip,), landing_terms.message(terms, result.task, result.title), terms)
+        tip = commit(repo, repo.tree(tip), (tip,), train_orders.message(terms, result.task, result.title), terms)
     return Staged(tip, terms.regenerate(tuple(again)))
 
 
 def _own_words(case: _Case, oid: str) -> str:
-    return landing_terms.signed(case.git("show", "-s", "--format=%B", "--encoding=UTF-8", oid), case.terms, case.result.task)
+    return train_orders.signed(case.git("show", "-s", "--format=%B", "--encoding=UTF-8", oid), case.terms, case.result.task)
 
 
 def _author(case: _Case, oid: str) -> dict[str, str]:
@@ -238,7 +237,7 @@ def finish(repo: Repository, staged: str, made: str, terms: Terms) -> Staged | L
     if not repo.commit(made):
         raise NotFound("the commit with the generated files is gone", on=made)
     changed = {path: new for path, (_, new) in tree_merge.changes(repo, staged, made).items()}
-    if others := landing_terms.foreign(changed, terms):
+    if others := train_orders.foreign(changed, terms):
         return _left("what makes the generated files also changed files that no rule names", others)
     if odd := [path for path, new in changed.items() if new.mode not in _PLAIN and new.mode != GONE]:
         return _left("what makes the generated files left something else than a file", odd)

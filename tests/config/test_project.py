@@ -19,10 +19,10 @@ from nightcrew.plugins.analyze.findings import Perspective
 from supervisor.config import plan, project, task_keys
 from supervisor.config.project import Analyze, Project, load, template
 from supervisor.config.task_keys import SnapshotModel
-from supervisor.features.landing.terms import GeneratedRule
 from supervisor.kernel.errors import ConfigError
 from supervisor.kernel.kind import Kind
 from supervisor.kernel.states import TaskClass
+from supervisor.kernel.train_orders import GeneratedRule
 from tests.config.test_fuzz import tables
 
 KINDS: dict[str, Kind] = {name: Kind(name, "") for name in ("shell", "terminal")} | {

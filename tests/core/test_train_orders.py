@@ -5,9 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.features.landing.orders import Candidate, Orders, gates, ordered, repair_words
-from supervisor.features.landing.terms import GeneratedRule, Method, Person, Terms
 from supervisor.kernel.spec import TaskSpec
+from supervisor.kernel.train_orders import Candidate, GeneratedRule, Method, Orders, Person, Terms, gates, ordered, repair_words
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.sets(st.integers(0, 9))), max_size=8))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from supervisor.features.landing.terms import Method, Person, Terms
+from supervisor.kernel.train_orders import Method, Person, Terms
 from worktrees import staging
 from worktrees.repository import discover
 from worktrees.staging import Contained, Left, Result, Staged

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from supervisor.features.landing.terms import GeneratedRule, Method, Person, Terms
 from supervisor.kernel.errors import NotFound, Refused
+from supervisor.kernel.train_orders import GeneratedRule, Method, Person, Terms
 from worktrees import landing, staging
 from worktrees.repository import Repository, discover
 from worktrees.staging import Left, Result, Staged

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from supervisor.features.landing.terms import GeneratedRule, Method, Person, Terms
+from supervisor.kernel.train_orders import GeneratedRule, Method, Person, Terms
 from worktrees import equivalence, landing, staging
 from worktrees.environments import Environment, release
 from worktrees.equivalence import State

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from supervisor.features.landing.terms import Method
+from supervisor.kernel.train_orders import Method
 from tests.worktrees.staging_kit import OTHER, Side, Trial, both, chmod, crlf, link, move, remove, text, write
 from worktrees import repository, tree_merge
 from worktrees.staging import Staged

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from supervisor.features.landing.terms import Method
 from supervisor.kernel.errors import NotFound
+from supervisor.kernel.train_orders import Method
 from tests.worktrees import kinds_of_repositories
 from tests.worktrees.staging_kit import OTHER, TERMS, Trial, commit_all, text, write
 from worktrees import staging, tree_merge

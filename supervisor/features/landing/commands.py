@@ -17,10 +17,10 @@ from supervisor.features.landing import rows as landing_rows
 from supervisor.features.landing import view as landing_view
 from supervisor.features.landing.rows import TrainRow
 from supervisor.features.landing.rules import EntryState, Train, TrainState, is_open
-from supervisor.features.landing.terms import Method
 from supervisor.host.paths import Home, home
 from supervisor.kernel.errors import NeedsHuman, NotFound, UsageError, one_line
 from supervisor.kernel.format import many
+from supervisor.kernel.train_orders import Method
 from supervisor.store.queries import TaskView
 
 if TYPE_CHECKING:

@@ -15,19 +15,18 @@ from supervisor.config import plan
 from supervisor.features.best_of import rows as best_of_rows
 from supervisor.features.best_of import service as best_of_service
 from supervisor.features.conflicts import compare
-from supervisor.features.landing import orders as train_orders
 from supervisor.features.landing import results
 from supervisor.features.landing import rows as landing_rows
-from supervisor.features.landing.orders import ENTRIES_MAX, GATE_KIND, Candidate, Orders
 from supervisor.features.landing.results import Offer
 from supervisor.features.landing.rules import Entry, Event, Stage, Train
 from supervisor.features.landing.service import TrainGit
-from supervisor.features.landing.terms import Method, Terms
 from supervisor.features.review import rows as review_rows
 from supervisor.features.review.rules import Decision, Verdict
 from supervisor.host import cores
+from supervisor.kernel import train_orders
 from supervisor.kernel.errors import Refused
 from supervisor.kernel.spec import RunSpec, Submission, TaskSpec
+from supervisor.kernel.train_orders import ENTRIES_MAX, GATE_KIND, Candidate, Method, Orders, Terms
 from supervisor.sandbox.policy import Tier
 from supervisor.store import journal, queries, rows
 from supervisor.store.queries import TaskView

@@ -29,7 +29,7 @@ class TrainRow:
     train: Train
     number: int
     orders: str
-    """JSON of `core.train_orders.Orders`."""
+    """JSON of `train_orders.Orders`."""
     began: float
     changed: float
 

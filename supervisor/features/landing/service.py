@@ -16,10 +16,8 @@ from typing import Any, TypeVar, assert_never, cast
 
 from supervisor.client import follow_up
 from supervisor.contract import Supervisor
-from supervisor.features.landing import orders as train_orders
 from supervisor.features.landing import rows as landing_rows
 from supervisor.features.landing import train_rules
-from supervisor.features.landing.orders import Orders
 from supervisor.features.landing.rules import (
     AskAgent,
     Asked,
@@ -54,13 +52,14 @@ from supervisor.features.landing.rules import (
 from supervisor.features.landing.train_rules import after, todo
 from supervisor.host.failpoint import failpoint
 from supervisor.host.paths import Home
-from supervisor.kernel import codec, gate_files, names
+from supervisor.kernel import codec, gate_files, names, train_orders
 from supervisor.kernel.errors import DiskFull, LedgerError, NightcrewError, NotFound, Refused, one_line
 from supervisor.kernel.events import CancelAsked
 from supervisor.kernel.names import gate_key
 from supervisor.kernel.result import NOT_SECURED
 from supervisor.kernel.spec import RunSpec, Submission
 from supervisor.kernel.states import FINAL, TaskState
+from supervisor.kernel.train_orders import Orders
 from supervisor.server import requests
 from supervisor.server.loop import Loop
 from supervisor.server.wakeups import was_set

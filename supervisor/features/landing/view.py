@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from supervisor.features.landing import rows as landing_rows
-from supervisor.features.landing.orders import GATE_KIND, Orders
 from supervisor.features.landing.rows import Outcome, TrainRow
 from supervisor.features.landing.rules import (
     ASKED,
@@ -32,6 +31,7 @@ from supervisor.host.untrusted_fs import open_plain
 from supervisor.kernel.errors import one_line
 from supervisor.kernel.format import many
 from supervisor.kernel.records import TAKEN
+from supervisor.kernel.train_orders import GATE_KIND, Orders
 from supervisor.store.queries import TaskView
 from supervisor.views import places
 

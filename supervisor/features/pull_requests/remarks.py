@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from supervisor.features.landing.terms import GATE, TASK
 from supervisor.kernel.errors import one_line
+from supervisor.kernel.train_orders import GATE, TASK
 
 # Pull body
 # ---------

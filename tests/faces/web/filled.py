@@ -16,9 +16,7 @@ from memory.files import Layout
 from memory.mail import Mail, MailType
 from memory.store import Store
 from memory.versions import PERSON, Author, ReadBook
-from supervisor.features.landing.orders import Orders
 from supervisor.features.landing.rules import Entry, EntryState, Gate, GateState, Train
-from supervisor.features.landing.terms import Person, Terms
 from supervisor.features.map import open_map
 from supervisor.features.map.open_map import Item
 from supervisor.gateway.account.writer import Account
@@ -32,6 +30,7 @@ from supervisor.kernel.decision import MarkRunning, Start
 from supervisor.kernel.night import NightOrder, NightTerms
 from supervisor.kernel.spec import TaskSpec
 from supervisor.kernel.states import End, TaskState
+from supervisor.kernel.train_orders import Orders, Person, Terms
 from supervisor.kernel.wait_graph import Wait, WaitKind
 from supervisor.store.ledger import Ledger
 from supervisor.views.report import pages

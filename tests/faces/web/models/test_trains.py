@@ -6,12 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor.features.landing.orders import Orders
 from supervisor.features.landing.rules import Entry, EntryState, Gate, GateState, Train, TrainState
-from supervisor.features.landing.terms import Person, Terms
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import NotFound
 from supervisor.kernel.spec import TaskSpec
+from supervisor.kernel.train_orders import Orders, Person, Terms
 from supervisor.store.ledger import Ledger
 from supervisor.views.web import pages
 from tests.ledger.kit import spec, submission, submit, whole
