@@ -42,8 +42,9 @@ from supervisor.features.landing.rules import (  # fmt: skip
     Train,
     TrainState,
     Tried,
+    after,
+    todo,
 )
-from supervisor.features.landing.train_rules import after, todo
 from tests.rounds import examples
 
 GATE = "make test"

@@ -17,7 +17,6 @@ from typing import Any, TypeVar, assert_never, cast
 from supervisor.client import follow_up
 from supervisor.contract import Supervisor
 from supervisor.features.landing import rows as landing_rows
-from supervisor.features.landing import train_rules
 from supervisor.features.landing.rules import (
     AskAgent,
     Asked,
@@ -47,9 +46,11 @@ from supervisor.features.landing.rules import (
     Train,
     TrainState,
     Tried,
+    after,
+    is_making,
     is_open,
+    todo,
 )
-from supervisor.features.landing.train_rules import after, todo
 from supervisor.host.failpoint import failpoint
 from supervisor.host.paths import Home
 from supervisor.kernel import codec, gate_files, names, train_orders
@@ -257,7 +258,7 @@ class TrainTasks:
     async def run_gate(self, train: Train, orders: Orders, number: int) -> list[Event]:
         """Have a gate run, once."""
         gate = train.gates[number - 1]
-        making = train_rules.is_making(gate)
+        making = is_making(gate)
         where = (
             "its generated files"
             if making
@@ -346,7 +347,7 @@ def _mended(entry: Entry, view: TaskView) -> Mended:
 
 # Trains
 # ------
-# Trains of merges: what `core.train_rules` says is to be done, done, and what came of it committed.
+# Trains of merges: what `rules.todo` says is to be done, done, and what came of it committed.
 #
 # One task beside the loop for each train that is under way. Each of its steps is committed before the next one acts, and may be
 # done again: a gate is submitted with a key of its own, the same results on the same commit are the same commit, a branch is moved
