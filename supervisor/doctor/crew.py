@@ -23,11 +23,10 @@ from supervisor.doctor.check_context import CheckContext, Finding, fail, ok, unk
 from supervisor.doctor.examine import Check
 from supervisor.features.night import install as night_install
 from supervisor.features.night import view as night_view
-from supervisor.features.service import autostart
 from supervisor.features.service import service as service_service
 from supervisor.gateway import status_client
 from supervisor.gateway.admission.types import GatewaySettings
-from supervisor.host import secrets
+from supervisor.host import autostart, secrets
 from supervisor.kernel import names, records
 from supervisor.kernel.errors import ConfigError, NightcrewError, NotFound, NotRunning, Refused, TimedOut, ToolFailed
 from supervisor.kernel.format import listed, many

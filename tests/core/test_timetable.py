@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.features.service.rules import DAYS, EVERY_DAY, LATE_H, Timetable, parse_days, parse_time, too_late
+from supervisor.kernel.night import DAYS, EVERY_DAY, LATE_H, Timetable, parse_days, parse_time, too_late
 
 TABLES = st.builds(Timetable, st.integers(0, 24 * 60 - 1), st.sets(st.integers(0, 6), min_size=1).map(lambda days: tuple(sorted(days))))
 MOMENTS = st.datetimes(datetime(2001, 1, 1), datetime(2100, 1, 1))

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.features.service import rules as service_rules
-from supervisor.features.service.rules import Program, Timetable
+from supervisor.host import autostart
+from supervisor.host.autostart import Program
+from supervisor.kernel.night import Timetable
 
 MARKER = "nightcrew night x 0123456789ab"
 KEYS = {
@@ -100,7 +101,7 @@ PLAIN = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=
 
 @given(PLAIN.map(lambda text: f"/{text}"), st.lists(PLAIN, max_size=4), PLAIN)
 def test_hostile_words_and_variables_are_read_back_as_they_are(program: str, arguments: list[str], variable: str) -> None:
-    unit = service_rules.night_service(MARKER, "x", Program((program, *arguments), {"NIGHTCREW_HOME": variable}))
+    unit = autostart.night_service(MARKER, "x", Program((program, *arguments), {"NIGHTCREW_HOME": variable}))
     assert command(unit) == [program, *arguments]
     assert [words(value) for key, value in parsed(unit)["Service"] if key == "Environment"] == [[f"NIGHTCREW_HOME={variable}"]]
     assert unit.startswith(f"# {MARKER}\n")
@@ -110,7 +111,7 @@ def test_a_path_that_systemd_takes_for_no_program_is_run_by_a_shell(tmp_path: Pa
     program = tmp_path / 'it\'s "a" pro%gram$HOME\n'
     program.write_text('#!/bin/sh\nprintf "%s\\0" "$@"\n')
     program.chmod(0o755)
-    unit = service_rules.night_service(MARKER, "x", Program((str(program), "a b", "$HOME")))
+    unit = autostart.night_service(MARKER, "x", Program((str(program), "a b", "$HOME")))
     [line] = [value for key, value in parsed(unit)["Service"] if key == "ExecStart"]
     argv = words(line[1:])
     assert tuple(argv[:3]) == VIA
@@ -120,11 +121,11 @@ def test_a_path_that_systemd_takes_for_no_program_is_run_by_a_shell(tmp_path: Pa
 
 def every_unit(program: Program) -> dict[str, str]:
     return {
-        "night.service": service_rules.night_service(MARKER, "chores", program),
-        "night.timer": service_rules.night_timer(MARKER, "chores", Timetable(1350)),
-        "some.timer": service_rules.night_timer(MARKER, "chores", Timetable(0, (0, 6))),
-        "some.service": service_rules.night_service(MARKER, "chores", program),
-        "supervisor.service": service_rules.supervisor_service(MARKER, program, (2, 3, 6)),
+        "night.service": autostart.night_service(MARKER, "chores", program),
+        "night.timer": autostart.night_timer(MARKER, "chores", Timetable(1350)),
+        "some.timer": autostart.night_timer(MARKER, "chores", Timetable(0, (0, 6))),
+        "some.service": autostart.night_service(MARKER, "chores", program),
+        "supervisor.service": autostart.supervisor_service(MARKER, program, (2, 3, 6)),
     }
 
 
@@ -170,7 +171,7 @@ def test_systemd_itself_takes_every_unit(tmp_path: Path) -> None:
 
 def test_systemd_itself_refuses_what_the_checker_refuses(tmp_path: Path) -> None:
     """So that neither check passes for nothing."""
-    broken = service_rules.supervisor_service(MARKER, Program(("/bin/true",)), (2,)).replace("Restart=on-failure", "Restart=sometimes")
+    broken = autostart.supervisor_service(MARKER, Program(("/bin/true",)), (2,)).replace("Restart=on-failure", "Restart=sometimes")
     with pytest.raises(AssertionError):
         parsed(broken)
     if shutil.which("systemd-analyze") is None:

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.features.service import autostart
 from supervisor.features.service import service as service_service
-from supervisor.features.service.rules import Timetable
-from supervisor.host import autostart as host_autostart
+from supervisor.host import autostart
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import NotFound, Refused, ToolFailed, ToolMissing
+from supervisor.kernel.night import Timetable
 
 TABLE = Timetable(22 * 60 + 30)
 
@@ -108,7 +107,7 @@ def test_the_service_keeps_its_environment_and_is_removed_whole(manager: Path, t
 
 def test_where_nothing_starts_commands_the_person_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert host_autostart.user_manager() == "systemctl is not on the PATH"
+    assert autostart.user_manager() == "systemctl is not on the PATH"
     with pytest.raises(ToolMissing, match="no crontab"):
         autostart.chosen()
     with pytest.raises(ToolMissing, match="user manager"):

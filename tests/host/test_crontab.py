@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.features.service import rules as service_rules
 from supervisor.host import autostart
 from supervisor.kernel.errors import Refused, ToolFailed, ToolMissing
 
@@ -36,7 +35,7 @@ esac
 
 
 def add(tmp_path: Path) -> str:
-    return autostart.change(lambda text: service_rules.with_line(text, LINE, MARKER), tmp_path / "lock")
+    return autostart.change_crontab(lambda text: autostart.with_line(text, LINE, MARKER), tmp_path / "lock")
 
 
 def test_what_was_there_is_given_back_byte_by_byte(program: Path, tmp_path: Path) -> None:
@@ -44,15 +43,15 @@ def test_what_was_there_is_given_back_byte_by_byte(program: Path, tmp_path: Path
     table.write_bytes(before)
     add(tmp_path)
     assert table.read_bytes() == before + f"{LINE}\n".encode()
-    autostart.change(lambda text: service_rules.without(text, MARKER), tmp_path / "lock")
+    autostart.change_crontab(lambda text: autostart.without(text, MARKER), tmp_path / "lock")
     assert table.read_bytes() == before
 
 
 def test_a_crontab_of_ours_alone_comes_and_goes(program: Path, tmp_path: Path) -> None:
-    assert autostart.read() == ""
+    assert autostart.read_crontab() == ""
     add(tmp_path)
-    assert autostart.read() == f"{LINE}\n"
-    autostart.change(lambda text: service_rules.without(text, MARKER), tmp_path / "lock")
+    assert autostart.read_crontab() == f"{LINE}\n"
+    autostart.change_crontab(lambda text: autostart.without(text, MARKER), tmp_path / "lock")
     assert not (tmp_path / "table").exists()
 
 
@@ -72,10 +71,10 @@ def test_a_crontab_that_somebody_changes_meanwhile_is_left_to_them(program: Path
 
     def meanwhile(text: str) -> str:
         table.write_text(f"{text}1 * * * * newer\n")
-        return service_rules.with_line(text, LINE, MARKER)
+        return autostart.with_line(text, LINE, MARKER)
 
     with pytest.raises(Refused, match="changed meanwhile"):
-        autostart.change(meanwhile, tmp_path / "lock")
+        autostart.change_crontab(meanwhile, tmp_path / "lock")
     assert table.read_text() == "* * * * * mine\n1 * * * * newer\n"
 
 
@@ -91,6 +90,6 @@ def test_a_write_that_fails_or_does_not_hold_is_told(program: Path, tmp_path: Pa
 
 def test_without_the_program_the_person_is_told_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert not autostart.is_there()
+    assert not autostart.has_crontab()
     with pytest.raises(ToolMissing, match="crontab"):
-        autostart.read()
+        autostart.read_crontab()

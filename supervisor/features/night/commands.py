@@ -23,13 +23,12 @@ from supervisor.client.names import run_id
 from supervisor.features.night import report as night_report
 from supervisor.features.night import report_pages
 from supervisor.features.night.report_rows import DIFF_BYTES, DIFFS_BYTES, Diff, Found, Night, Task
-from supervisor.features.service import rules as service_rules
-from supervisor.features.service.rules import Timetable
 from supervisor.features.snapshots import commands as snapshots_commands
 from supervisor.host import files, untrusted_fs
 from supervisor.host.paths import Home, home
 from supervisor.kernel.errors import NightcrewError, NotFound, Refused, UsageError, one_line
 from supervisor.kernel.format import many
+from supervisor.kernel.night import EVERY_DAY, Timetable, parse_days, parse_time
 from supervisor.kernel.retry import GATE
 from supervisor.store import queries
 
@@ -250,11 +249,11 @@ Parsed = TypeVar("Parsed")
 
 
 def _time(_context: click.Context, _parameter: click.Parameter, text: str) -> int:
-    return _parsed("--at", service_rules.parse_time, text)
+    return _parsed("--at", parse_time, text)
 
 
 def _days(_context: click.Context, _parameter: click.Parameter, text: str | None) -> tuple[int, ...]:
-    return service_rules.EVERY_DAY if text is None else _parsed("--days", service_rules.parse_days, text)
+    return EVERY_DAY if text is None else _parsed("--days", parse_days, text)
 
 
 def _parsed(option: str, parse: Callable[[str], Parsed], text: str) -> Parsed:
@@ -287,7 +286,7 @@ def command_install(plan: Path, at: int, days: tuple[int, ...], repo: Path, base
     from supervisor.config.toml import Once
     from supervisor.features.night import install as night_install
     from supervisor.features.night import terms as night_terms
-    from supervisor.features.service import autostart
+    from supervisor.host import autostart
 
     no_check, yes, by, wish = (rest.pop(name) for name in ("no_check", "yes", "by", "name"))
     where, plan, files = home(), plan.absolute(), Once()
@@ -309,7 +308,7 @@ def command_install(plan: Path, at: int, days: tuple[int, ...], repo: Path, base
         terms={key: text for key, text in rest.items() if text is not None},
         files=files.digests(),
         by=chosen,
-        env=night_install.consented(os.environ),
+        env=autostart.consented(os.environ),
         at=time.time(),
     )
     _show(consent, len(submission.spec.tasks), why)
@@ -344,7 +343,7 @@ def _refuse_unready(plan: Path, options: dict[str, Any], due: datetime) -> None:
 
 
 def _show(consent: Any, tasks: int, why_no_systemd: str) -> None:
-    from supervisor.features.service import autostart
+    from supervisor.host import autostart
 
     terms = ", ".join(f"{key.replace('_', ' ')} {text}" for key, text in consent.terms.items()) or "the terms of [night] in config.toml"
     common.say(one_line(f"{consent.plan} ({many(tasks, 'task')}) in {consent.repo}, {consent.table.words}: {terms}"))

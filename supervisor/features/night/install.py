@@ -18,15 +18,11 @@ from supervisor.client import protocol, start, submit
 from supervisor.config import places
 from supervisor.config.toml import Once
 from supervisor.features.night import terms as night_terms
-from supervisor.features.service import autostart
-from supervisor.features.service import rules as service_rules
-from supervisor.features.service.autostart import Entry
-from supervisor.features.service.rules import Timetable
-from supervisor.host import autostart as host_autostart
-from supervisor.host import files
+from supervisor.host import autostart, files
+from supervisor.host.autostart import Entry
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import NightcrewError, NotFound, Refused, ToolFailed, UsageError
-from supervisor.kernel.kind import allowed
+from supervisor.kernel.night import Timetable, too_late
 from supervisor.kernel.spec import Submission
 
 # Installed nights
@@ -38,8 +34,6 @@ from supervisor.kernel.spec import Submission
 
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
-_PLACES = ("NIGHTCREW_CONFIG", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME")
-"""Variables beside those of `core.environment` that a start at night needs: they say where things lie."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +100,6 @@ def changed(consent: Consent, files: Once) -> list[str]:
         with contextlib.suppress(OSError, ValueError):  # its digest is that of no file
             files.raw(Path(name))
     return [name for name, digest in files.digests().items() if consent.files.get(name) != digest]
-
-
-def consented(environ: Mapping[str, str]) -> dict[str, str]:
-    """The part of `environ` that a start at night is given."""
-    return {**allowed(environ), **{name: environ[name] for name in _PLACES if name in environ}}
 
 
 # The records -----------------------------------------------------------------------------------------------------------------------------
@@ -200,7 +189,7 @@ def uninstall(home: Home, name: str) -> bool:
     try:
         entries = [load(home, name).entry(home)]
     except Refused:
-        ways = (autostart.SYSTEMD, *([autostart.CRON] if host_autostart.is_there() else []))
+        ways = (autostart.SYSTEMD, *([autostart.CRON] if autostart.has_crontab() else []))
         entries = [autostart.night(home, name, Timetable(0), by) for by in ways]
     there = [autostart.remove(home, entry) for entry in entries]
     forget(home, name)
@@ -248,7 +237,7 @@ def _prepared(consent: Consent, due: datetime, now: datetime) -> tuple[Submissio
     plan = Path(consent.plan)
     order = night_terms.order(plan, consent.terms, files, timer=consent.name, due=due.astimezone())
     until = datetime.fromtimestamp(order.terms.until).astimezone().replace(tzinfo=None) if order.terms.until else None
-    if why := service_rules.too_late(due, now.replace(tzinfo=None), until):
+    if why := too_late(due, now.replace(tzinfo=None), until):
         _refuse_early(consent, due, now)
         raise Missed("will not start the night", on=consent.name, why=why, kept="the plan", hint=f"nightcrew night run {consent.plan}")
     submission, notes = submit.from_plan(plan, Path(consent.repo), consent.base, consent.key(due), os.environ, files)

@@ -12,11 +12,10 @@ from typing import Any
 
 from supervisor.features.night import rows as night_rows
 from supervisor.features.night.rows import NightRow
-from supervisor.features.service.rules import Timetable
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import one_line
 from supervisor.kernel.format import clock, date_time, money, rfc3339
-from supervisor.kernel.night import NightTerms
+from supervisor.kernel.night import NightTerms, Timetable
 from supervisor.kernel.states import TaskState
 
 

@@ -33,8 +33,8 @@ def install(by: str | None, yes: bool) -> None:
     \b
     nightcrew service install
     """
-    from supervisor.features.service import autostart
     from supervisor.features.service import service as service_service
+    from supervisor.host import autostart
 
     where = home()
     chosen, why = autostart.chosen(by or "")

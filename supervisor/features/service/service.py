@@ -7,10 +7,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from supervisor.features.night import install as night_install
-from supervisor.features.service import autostart
-from supervisor.features.service.autostart import Entry
-from supervisor.host import files, processes
+from supervisor.host import autostart, files, processes
+from supervisor.host.autostart import Entry
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import NightcrewError, NotFound
 from supervisor.server import lock
@@ -25,7 +23,7 @@ def install(home: Home, entry: Entry, environ: Mapping[str, str]) -> None:
     with contextlib.suppress(NotFound):
         if _read(home)["by"] != entry.by:
             remove(home)
-    record = {"schema": 1, "by": entry.by, "env": night_install.consented(environ)}
+    record = {"schema": 1, "by": entry.by, "env": autostart.consented(environ)}
     files.atomic_write(home.root / "service.json", json.dumps(record, indent=2).encode() + b"\n")
     try:
         autostart.write(home, entry)
