@@ -8,7 +8,6 @@ from pathlib import Path
 
 FEATURES = Path(__file__).parent.parent / "supervisor" / "features"
 EXCEPTIONS = {
-    ("api.acting", "access.rules"),
     ("api.acting", "landing.results"),
     ("api.acting", "snapshots.commands"),
     ("api.models", "access.rules"),
@@ -20,6 +19,7 @@ EXCEPTIONS = {
     ("api.streams", "access.rows"),
     ("api.streams", "access.rules"),
     ("best_of.service", "review.gate_files"),
+    ("api.server", "retention.archive"),
     ("audit.views", "retention.archive"),
     ("clean.commands", "retention.rules"),
     ("clean.commands", "retention.service"),

@@ -181,7 +181,7 @@ PLACES = {
     "metrics": "supervisor.features.metrics.commands:command",
     "mcp": "supervisor.features.mcp.commands:command",
     "mem": "memory.commands.mem:command",
-    "token": "supervisor.features.access.commands:command",
+    "token": "supervisor.features.api.commands:command",
     "quota": "supervisor.features.quotas.commands:command",
     "notify": "supervisor.features.notify.commands:command",
     "init": "supervisor.cli.setup:command_init",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from supervisor.contract import Feature, others
 
 BUILT_IN = (
-    Feature("access", requests={"token": "supervisor.features.access.service:OPS"}),
+    Feature("api", requests={"token": "supervisor.features.api.service:OPS"}),
     Feature("audit", service="supervisor.features.audit.service:serve"),
     Feature(
         "best_of",

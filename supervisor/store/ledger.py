@@ -13,8 +13,8 @@ from typing import assert_never
 
 from memory.mail_rows import Mails
 from memory.rows import Leases, Waits
-from supervisor.features.access import rows as access_rows
-from supervisor.features.access.rows import Access
+from supervisor.features.api import rows as api_rows
+from supervisor.features.api.rows import Access
 from supervisor.features.best_of.rows import Choices
 from supervisor.features.landing.rows import Trains
 from supervisor.features.night import rows as night_rows
@@ -319,8 +319,8 @@ class Ledger:
     def _submit(self, submission: Submission, run: str, settle: Settle | None) -> tuple[str, bool]:
         if (found := self._run_of_key(submission.key)) is not None:
             if submission.token:
-                known = access_rows.digest_of(self._db, found) or self._archive.digest_of(found)
-                access_rows.refuse_another(found, submission.digest, known)
+                known = api_rows.digest_of(self._db, found) or self._archive.digest_of(found)
+                api_rows.refuse_another(found, submission.digest, known)
             return found, False
         if settle is not None:
             submission = settle(submission)
@@ -338,7 +338,7 @@ class Ledger:
         insert(self._db, submission, run, now)
         self.nights.submitted(run, submission)
         if submission.token:
-            access_rows.handed_over(self._desk, submission, run)
+            api_rows.handed_over(self._desk, submission, run)
         if submission.reviewed:
             review_rows.sent(self._desk, submission.reviewed, submission.comments, self.names_of_run(run)[0])
         if submission.pull:

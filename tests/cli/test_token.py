@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import time
 
-from supervisor.features.access.rules import Kind
-from supervisor.features.access.token_cache import TokenBook
+from supervisor.features.api.rows import TokenBook
+from supervisor.features.api.rules import Kind
 from tests.cli.test_completion import words
 from tests.support import House
 

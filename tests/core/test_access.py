@@ -6,20 +6,20 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor.features.access import rules as access_rules
-from supervisor.features.access.rules import Kind, Scope, Token
+from supervisor.features.api import rules as api_rules
+from supervisor.features.api.rules import Kind, Scope, Token
 from supervisor.kernel.errors import UsageError
 
 SECRET = "s" * 43
 TOKEN = Token(
-    "0123456789ab", access_rules.digest(SECRET), Kind.API, "anna", "ci", frozenset({Scope.READ}), frozenset({"p"}),
+    "0123456789ab", api_rules.digest(SECRET), Kind.API, "anna", "ci", frozenset({Scope.READ}), frozenset({"p"}),
     others=False, confined=True, rate=10.0, quota=24,
 )  # fmt: skip
 
 
 def test_only_its_own_text_is_a_token() -> None:
-    words = access_rules.parse(f"nck_{TOKEN.id}_{SECRET}")
-    assert words is not None and words.text == f"nck_{TOKEN.id}_{SECRET}" and access_rules.is_secret_of(TOKEN, words.secret)
+    words = api_rules.parse(f"nck_{TOKEN.id}_{SECRET}")
+    assert words is not None and words.text == f"nck_{TOKEN.id}_{SECRET}" and api_rules.is_secret_of(TOKEN, words.secret)
     for other in (
         "",
         "nck_",
@@ -28,9 +28,9 @@ def test_only_its_own_text_is_a_token() -> None:
         f"nck_{TOKEN.id}_{SECRET}\n",
         f"nck_{TOKEN.id}_{SECRET}x",
     ):
-        assert access_rules.parse(other) is None, other
-    assert not access_rules.is_secret_of(TOKEN, "t" * 43) and not access_rules.is_secret_of(None, "")
-    assert TOKEN.digest != SECRET and not access_rules.is_secret_of(TOKEN, TOKEN.digest)
+        assert api_rules.parse(other) is None, other
+    assert not api_rules.is_secret_of(TOKEN, "t" * 43) and not api_rules.is_secret_of(None, "")
+    assert TOKEN.digest != SECRET and not api_rules.is_secret_of(TOKEN, TOKEN.digest)
 
 
 def test_what_it_reaches() -> None:
@@ -47,13 +47,13 @@ def test_when_it_holds() -> None:
 
 def test_a_quota_comes_back_evenly_and_never_by_a_clock_that_went_back() -> None:
     used = replace(TOKEN, spent=24.0, spent_at=1000.0)
-    assert access_rules.wait_s(used, 1, 1000.0) == access_rules.wait_s(used, 1, 0.0) == pytest.approx(3600.0)
-    assert access_rules.wait_s(used, 1, 1000.0 + 3600.0) == pytest.approx(0.0) and access_rules.spent(used, 1e9) == 0.0
-    assert access_rules.wait_s(used, 25, 1e9) == float("inf") and access_rules.wait_s(replace(used, quota=0), 10**6, 0.0) == 0.0
+    assert api_rules.wait_s(used, 1, 1000.0) == api_rules.wait_s(used, 1, 0.0) == pytest.approx(3600.0)
+    assert api_rules.wait_s(used, 1, 1000.0 + 3600.0) == pytest.approx(0.0) and api_rules.spent(used, 1e9) == 0.0
+    assert api_rules.wait_s(used, 25, 1e9) == float("inf") and api_rules.wait_s(replace(used, quota=0), 10**6, 0.0) == 0.0
 
 
 def test_a_rate_has_a_burst() -> None:
-    bucket = access_rules.bucket(TOKEN, 0.0)
+    bucket = api_rules.bucket(TOKEN, 0.0)
     for _ in range(20):
         assert bucket.wait_s(1.0, 0.0) == 0.0
         bucket.take(1.0, 0.0)
@@ -67,8 +67,8 @@ def test_a_rate_has_a_burst() -> None:
     ids=str,
 )  # fmt: skip
 def test_nobody_has_a_token_like_this(facts: dict[str, object]) -> None:
-    access_rules.check(TOKEN)
+    api_rules.check(TOKEN)
     with pytest.raises(UsageError):
-        access_rules.check(replace(TOKEN, **facts))  # type: ignore[arg-type]  # one of them
+        api_rules.check(replace(TOKEN, **facts))  # type: ignore[arg-type]  # one of them
     with pytest.raises(UsageError, match="no scope is called write"):
-        access_rules.scopes(["write"])
+        api_rules.scopes(["write"])

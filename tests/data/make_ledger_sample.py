@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from memory.mail import Mail, MailState, MailType
-from supervisor.features.access.rules import Kind, Scope, Token
+from supervisor.features.api.rules import Kind, Scope, Token
 from supervisor.features.best_of import rules as best_of_rules
 from supervisor.features.snapshots.rows import Built
 from supervisor.features.snapshots.rules import SnapshotKind, SnapshotSpec

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from supervisor.doctor import state
-from supervisor.features.access import rows as access_rows
-from supervisor.features.access.rules import Kind, Scope, Token
+from supervisor.features.api import rows as api_rows
+from supervisor.features.api.rules import Kind, Scope, Token
 from supervisor.features.retention.archiving import Archive
 from supervisor.host.paths import Home
 from supervisor.kernel.decision import SetState
@@ -45,11 +45,11 @@ def test_a_token_is_kept_as_it_was_made_and_revoked_once(ledger: Ledger, path: P
     with pytest.raises(Refused, match="there is a token"):
         ledger.access.create(token())
     with closing(sqlite.connect_readonly(path)) as db:
-        (kept,) = access_rows.held(db).values()
+        (kept,) = api_rows.held(db).values()
         assert (kept.scopes, kept.projects, kept.created, kept.expires) == (
             frozenset({Scope.SUBMIT}), frozenset({"p"}), wall.now, wall.now + 60)  # fmt: skip
         assert ledger.access.revoke(ID) and not ledger.access.revoke(ID)
-        assert access_rows.held(db) == {} and [one.revoked for one in access_rows.every(db)] == [wall.now]
+        assert api_rows.held(db) == {} and [one.revoked for one in api_rows.every(db)] == [wall.now]
     with pytest.raises(NotFound):
         ledger.access.revoke("f" * 12)
     events = [row["event"] for row in rows(path, "SELECT event FROM journal")]
@@ -93,7 +93,7 @@ def test_an_archived_run_keeps_its_owner_and_its_request(ledger: Ledger, path: P
             pass
     assert rows(path, "SELECT * FROM token_run") == []
     with closing(sqlite.connect_readonly(path.with_name("archive.db"))) as db:
-        assert access_rows.owner(db, "0731-aaaa") == "anna"
+        assert api_rows.owner(db, "0731-aaaa") == "anna"
     assert hand_over(ledger, "k", "0731-bbbb") == ("0731-aaaa", False)
     with pytest.raises(KeyTaken):
         hand_over(ledger, "k", "0731-bbbb", digest="other")
@@ -104,4 +104,4 @@ def test_a_recovered_ledger_has_no_token_that_holds(ledger: Ledger, path: Path) 
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         assert any("token ci of anna (0123456789ab): revoked" in line for line in state._mend(db, Home(path.parent)))
         db.row_factory = sqlite3.Row
-        assert access_rows.held(db) == {} and len(access_rows.every(db)) == 1
+        assert api_rows.held(db) == {} and len(api_rows.every(db)) == 1

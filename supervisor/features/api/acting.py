@@ -14,8 +14,8 @@ from agents.kinds import kinds
 from supervisor.client import protocol, submit
 from supervisor.client.submit import Workplace
 from supervisor.config.plan import TITLE_MAX
-from supervisor.features.access.rules import Token
 from supervisor.features.api.models import PATCH_MAX, Order, TaskRequest
+from supervisor.features.api.rules import Token
 from supervisor.features.landing import results
 from supervisor.host.failpoint import failpoint
 from supervisor.host.paths import Home

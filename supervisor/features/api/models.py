@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from supervisor.config.task_keys import with_keys
 from supervisor.config.toml import Strict
-from supervisor.features.access.rules import Token
+from supervisor.features.api.rules import Token
 from supervisor.kernel.keys import By, Key
 from supervisor.kernel.states import TaskState
 from supervisor.store.queries import TaskView

@@ -18,12 +18,12 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from supervisor import __version__
-from supervisor.features.access.rules import Scope, Token
-from supervisor.features.access.token_cache import TokenBook
 from supervisor.features.api import models as api_models
 from supervisor.features.api import server as api_server
 from supervisor.features.api import streams
 from supervisor.features.api.models import Doors
+from supervisor.features.api.rows import TokenBook
+from supervisor.features.api.rules import Scope, Token
 from supervisor.features.api.server import ACTS, TYPE, Api, Desk, Failed, Made, Pulse, Reader, answer, of_error, plain
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import NightcrewError

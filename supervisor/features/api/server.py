@@ -22,12 +22,12 @@ from typing import Any, TypeVar
 from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
-from supervisor.features.access import rows as access_rows
-from supervisor.features.access import rules as access_rules
-from supervisor.features.access.rules import Kind, Scope, Token
-from supervisor.features.access.token_cache import TokenBook
 from supervisor.features.api import models as api_models
+from supervisor.features.api import rows as api_rows
+from supervisor.features.api import rules as api_rules
 from supervisor.features.api.models import Doors, Order, Problem, Wrong
+from supervisor.features.api.rows import TokenBook
+from supervisor.features.api.rules import Kind, Scope, Token
 from supervisor.gateway.admission.bucket import Bucket
 from supervisor.kernel.errors import (
     BudgetSpent,
@@ -147,7 +147,7 @@ class Desk:
         if request.headers.get("Sec-Fetch-Site", "none") not in ("same-origin", "none"):
             raise Failed(403, "requests of other pages are refused")
         token = await self._verified(request)
-        bucket = self._buckets.setdefault(token.id, access_rules.bucket(token, self._now()))
+        bucket = self._buckets.setdefault(token.id, api_rules.bucket(token, self._now()))
         if wait := bucket.wait_s(1.0, self._now()):
             raise Failed(429, f"this token may ask {token.rate:g} times a second", retry_s=wait)
         bucket.take(1.0, self._now())
@@ -339,7 +339,7 @@ async def submit(api: Api, request: web.Request, token: Token) -> Made:
     """Take a task, once for each key."""
     asked = _body(await request.read(), api_models.TaskRequest)
     key, digest = _key(request, token), _digest(asked)
-    run, places = await api.reader.ask(lambda db: (_known(db, key, digest), access_rows.places(db, token)))
+    run, places = await api.reader.ask(lambda db: (_known(db, key, digest), api_rows.places(db, token)))
     new = run is None
     if run is None:
         root = _root(places, asked.repository)
@@ -353,7 +353,7 @@ async def _handed_over(api: Api, order: Order) -> str:
     try:
         return await api.act(lambda: api.doors.submit(order))
     except NightcrewError as error:
-        failed = of_error(error, access_rules.wait_s(await _as_it_is(api, order.token), 1, time.time()))
+        failed = of_error(error, api_rules.wait_s(await _as_it_is(api, order.token), 1, time.time()))
         if isinstance(error, NotFound) and error.on == order.request.base:
             failed.problem.errors = [api_models.Wrong(field="base", why=error.why)]
         raise failed from None
@@ -361,13 +361,13 @@ async def _handed_over(api: Api, order: Order) -> str:
 
 async def _as_it_is(api: Api, token: Token) -> Token:
     """A token with its quota as it is now: requests stand on what was read a moment ago."""
-    return await api.reader.ask(lambda db: access_rows.held(db).get(token.id, token))
+    return await api.reader.ask(lambda db: api_rows.held(db).get(token.id, token))
 
 
 def _known(db: Any, key: str, digest: str) -> str | None:
-    run = access_rows.run_of_key(db, key)
+    run = api_rows.run_of_key(db, key)
     if run is not None:
-        access_rows.refuse_another(run, digest, access_rows.digest_of(db, run))
+        api_rows.refuse_another(run, digest, api_rows.digest_of(db, run))
     return run
 
 
@@ -435,7 +435,7 @@ async def _view(api: Api, token: Token, name: str) -> TaskView:
             view = queries.one(db, name)
         except NotFound:
             return None
-        return view if token.sees(view.project, access_rows.owner(db, view.run)) else None
+        return view if token.sees(view.project, api_rows.owner(db, view.run)) else None
 
     found = await api.reader.ask_of(name.partition("/")[0], look) if name.isprintable() else None
     if found is None:
@@ -458,7 +458,7 @@ async def list_all(api: Api, request: web.Request, token: Token) -> api_models.T
     asked = query(request, api_models.ListQuery)
 
     def look(db: Any) -> tuple[list[TaskView], int]:
-        names, more = access_rows.visible(db, token, int(asked.cursor or 0), asked.limit, asked.state or "")
+        names, more = api_rows.visible(db, token, int(asked.cursor or 0), asked.limit, asked.state or "")
         views = {view.id: view for view in queries.several(db, names)}
         return [views[name] for name in names if name in views], more
 
@@ -502,7 +502,7 @@ async def result(api: Api, request: web.Request, token: Token) -> api_models.Res
 async def repositories(api: Api, request: web.Request, token: Token) -> api_models.Repositories:
     """Those that the token reaches."""
     query(request, api_models.Nothing)
-    places = await api.reader.ask(lambda db: access_rows.places(db, token))
+    places = await api.reader.ask(lambda db: api_rows.places(db, token))
     return api_models.Repositories(repositories=[api_models.Repository(id=one, name=PurePath(root).name) for one, root in places.items()])
 
 
@@ -517,7 +517,7 @@ async def who_am_i(api: Api, request: web.Request, token: Token) -> api_models.W
     """What the token is."""
     query(request, api_models.Nothing)
     token = await _as_it_is(api, token)
-    left = int(token.quota - access_rules.spent(token, time.time())) if token.quota else None
+    left = int(token.quota - api_rules.spent(token, time.time())) if token.quota else None
     return api_models.WhoAmI(
         id=token.id, name=token.name, user=token.user, scopes=sorted(token.scopes), rate=token.rate, quota=token.quota, left=left,
         expires=rfc3339(token.expires),

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 from aiohttp import web
 
-from supervisor.features.access import rows as access_rows
-from supervisor.features.access.rules import Token
 from supervisor.features.api import models as api_models
+from supervisor.features.api import rows as api_rows
+from supervisor.features.api.rules import Token
 from supervisor.features.api.server import Api, Failed, query, view_of
 from supervisor.host import untrusted_fs
 from supervisor.host.paths import Home
@@ -109,7 +109,7 @@ def _entries(db: Any, token: Token, since: int, known: dict[str, str | None]) ->
     """What is new, each with its repository, or None where the token may not know of it."""
     found = journal.after(db, since, ENTRIES)
     for view in queries.several(db, {entry["task"] for entry in found if entry["task"]} - known.keys()):
-        known[view.id] = view.project if token.sees(view.project, access_rows.owner(db, view.run)) else None
+        known[view.id] = view.project if token.sees(view.project, api_rows.owner(db, view.run)) else None
     return [(entry, known.get(entry["task"] or "")) for entry in found]
 
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from aiohttp import web
 
-from supervisor.features.access.rules import Scope
+from supervisor.features.api.rules import Scope
 from supervisor.kernel.errors import NightcrewError, NotFound, one_line
 from supervisor.views import sgr
 from supervisor.views.crew import Crew, Row

@@ -27,10 +27,10 @@ from supervisor import contract
 from supervisor.client import protocol
 from supervisor.client.crew import Lookout, ReviewActs, VerbActs
 from supervisor.config import user
-from supervisor.features.access.rules import Kind, Token
-from supervisor.features.access.token_cache import TokenBook
 from supervisor.features.api import routes
 from supervisor.features.api.acting import VerbDoors
+from supervisor.features.api.rows import TokenBook
+from supervisor.features.api.rules import Kind, Token
 from supervisor.features.map import open_map
 from supervisor.host import files, procfs, untrusted_fs
 from supervisor.host.paths import Home

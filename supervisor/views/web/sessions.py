@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Protocol
 
-from supervisor.features.access.rules import Scope
+from supervisor.features.api.rules import Scope
 
 # Sessions
 # --------

@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
-from supervisor.features.access.rules import Scope
+from supervisor.features.api.rules import Scope
 from supervisor.kernel.errors import NotFound
 from supervisor.views.web import events
 from supervisor.views.web.events import Feature, Route, State

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from multidict import CIMultiDict
 
-from supervisor.features.access.rules import Scope
+from supervisor.features.api.rules import Scope
 from supervisor.views.web.sessions import Access, Guard, Names, NoTokens, Sessions, Who
 
 GUARD = Guard(Names(8421, ("desk.tailnet.ts.net",)))

@@ -16,9 +16,9 @@ import click
 
 from supervisor.client import common
 from supervisor.client.names import token_name
-from supervisor.features.access import rows as access_rows
-from supervisor.features.access import rules as access_rules
-from supervisor.features.access.rules import Kind, Scope, Token, Words
+from supervisor.features.api import rows as api_rows
+from supervisor.features.api import rules as api_rules
+from supervisor.features.api.rules import Kind, Scope, Token, Words
 from supervisor.host.paths import Home, home
 from supervisor.kernel import codec
 from supervisor.kernel.errors import NotFound, UsageError, one_line
@@ -59,7 +59,7 @@ def command() -> None:
 @click.option("--repo", "repos", multiple=True, type=click.Path(path_type=Path), help="A repository that it reaches (default: here).")
 @click.option("--all-repos", is_flag=True, help="It reaches every repository in which you ever ran something.")
 @click.option("--all-tasks", is_flag=True, help="It reaches also tasks that others submitted there.")
-@click.option("--rate", type=float, default=access_rules.RATE, show_default=True, help="Requests a second, over time.")
+@click.option("--rate", type=float, default=api_rules.RATE, show_default=True, help="Requests a second, over time.")
 @click.option("--quota", type=int, default=0, help="Tasks in 24 hours, over time (default: no limit).")
 @click.option("--expires", type=common.Duration(), metavar="TIME", help='It holds for this long: "8h", "30d".')
 @click.option("--device", is_flag=True, help="For the page on a phone or another browser: nightcrew web; it reaches everything.")
@@ -87,7 +87,7 @@ def create_command(name: str, repos: Sequence[Path], all_repos: bool, device: bo
     wanted = _wanted(name, places, options)
     if device:
         wanted = _of_device(wanted, options)
-    access_rules.check(wanted)
+    api_rules.check(wanted)
     words = create(functools.partial(common.ask, where), wanted, places)
     common.say(f"token {words.id}: it is shown once; to take it back: nightcrew token revoke {words.id}")
     if as_json:
@@ -104,7 +104,7 @@ def _wanted(name: str, places: Sequence[Repository], options: dict[str, Any]) ->
         kind=Kind.API,
         user=options["user"] or name,
         name=name,
-        scopes=access_rules.scopes(options["scopes"] or ("read", "submit")),
+        scopes=api_rules.scopes(options["scopes"] or ("read", "submit")),
         projects=frozenset(place.project for place in places),
         others=options["all_tasks"],
         confined=not options["unconfined"],
@@ -115,7 +115,7 @@ def _wanted(name: str, places: Sequence[Repository], options: dict[str, Any]) ->
 
 
 def _of_device(wanted: Token, options: dict[str, Any]) -> Token:
-    scopes = access_rules.scopes(options["scopes"] or ("read", "act"))
+    scopes = api_rules.scopes(options["scopes"] or ("read", "act"))
     return dataclasses.replace(wanted, kind=Kind.DEVICE, others=True, scopes=scopes)
 
 
@@ -163,7 +163,7 @@ def _known(where: Home) -> list[Token]:
     if not where.ledger.exists():
         return []
     with contextlib.closing(sqlite.connect_readonly(where.ledger)) as db:
-        return access_rows.every(db)
+        return api_rows.every(db)
 
 
 def _named(known: Sequence[Token], name: str, now: float) -> list[Token]:
@@ -182,7 +182,7 @@ def _shape(token: Token, number: str) -> dict[str, Any]:
 
 def _line(token: Token, now: float) -> str:
     state = "revoked" if token.revoked is not None else "over" if not token.holds(now) else ", ".join(sorted(token.scopes))
-    limits = f"{token.rate:g}/s" + (f", {access_rules.spent(token, now):.0f} of {token.quota} tasks a day" if token.quota else "")
+    limits = f"{token.rate:g}/s" + (f", {api_rules.spent(token, now):.0f} of {token.quota} tasks a day" if token.quota else "")
     where = "every repository" if not token.projects else f"{len(token.projects)} repositor{'y' if len(token.projects) == 1 else 'ies'}"
     used = "never used" if token.used is None else f"used {date_time(token.used)}"
     return f"{token.id}  {token.kind:6}  {token.name}  {token.user}  {state}  {where}  {limits}  {used}"
@@ -202,6 +202,6 @@ def create(ask: Ask, wanted: Token, places: Iterable[Repository] = ()) -> Words:
     nobody can read it again. Raises UsageError, Refused, and what `ask` raises."""
     words = Words(secrets.token_hex(6), secrets.token_urlsafe(32))
     known = [(place.project, str(place.root), str(place.common_dir)) for place in places]
-    token = replace(wanted, id=words.id, digest=access_rules.digest(words.secret))
+    token = replace(wanted, id=words.id, digest=api_rules.digest(words.secret))
     ask("token", {"op": "create", "token": token, "places": known})
     return words

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from supervisor.features.access import rules as access_rules
-from supervisor.features.access.rules import Token
+from supervisor.features.api import rules as api_rules
+from supervisor.features.api.rules import Token
 from supervisor.host.failpoint import failpoint
 from supervisor.kernel import codec
 
@@ -24,7 +24,7 @@ class Place(NamedTuple):
 
 async def create(loop: Loop, *, token: Token, places: list[Place]) -> dict[str, Any]:
     """Keep a new token. Raises UsageError, Refused."""
-    access_rules.check(token)
+    api_rules.check(token)
     for place in places:
         loop.ledger.know_project(*place)
     loop.ledger.access.create(token)
