@@ -57,11 +57,11 @@ class Accepted:
 
 def hand_over(home: Home, submission: Submission, notes: Iterable[str]) -> Accepted:
     """Give the run to the supervisor, which is started when none runs; first have the snapshots made that its tasks start from."""
-    from supervisor.features.snapshots import commands as snapshots_commands  # who only waits needs neither
+    from supervisor.client import submit  # `wait` does not pay for it
 
     for note in notes:
         common.say(note)
-    submission = snapshots_commands.ready_for(home, submission)
+    submission = submit.with_snapshots(home, submission)
     answer = common.ask(home, "submit", submission)
     accepted = Accepted(str(answer["run"]), tuple(answer["tasks"]), bool(answer["new"]))
     known = "" if accepted.new else " (known already: the same key)"

@@ -80,9 +80,7 @@ class VerbDoors:
             raise NotRunning("no supervisor is running", kept="nothing of it", hint="nightcrew up -d")
         submission = self._submission(order, self._place(order.root))
         if any(task.snapshot for task in submission.spec.tasks):
-            from supervisor.features.snapshots import commands as snapshots_commands
-
-            submission = snapshots_commands.ready_for(self._where, submission, may_ask=False)
+            submission = submit.with_snapshots(self._where, submission, may_ask=False)
         run = str(self._ask("submit", submission)["run"])
         failpoint("api.submitted")
         return run

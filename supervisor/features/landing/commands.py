@@ -134,9 +134,9 @@ def _tried(done: Planned, place: Workplace, *, as_json: bool) -> int:
 
 
 def _begun(where: Home, done: Planned, *, detach: bool, as_json: bool) -> int:
-    from supervisor.features.snapshots import commands as snapshots_commands
+    from supervisor.client import submit
 
-    gate = snapshots_commands.ready_for(where, done.template).spec.tasks[0]
+    gate = submit.with_snapshots(where, done.template).spec.tasks[0]
     name = str(common.ask(where, "land", done.ready(gate).request())["train"])
     common.say(f"{name}: nightcrew land --status")
     if detach:

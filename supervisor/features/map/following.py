@@ -22,7 +22,6 @@ from supervisor.features.map import open_map
 from supervisor.features.map import rules as map_rules
 from supervisor.features.map.prompts import ANSWER, Forecast, NoJson, PromptTerms, Seen, answers, fields, forecast, instruction, render
 from supervisor.features.map.worker.check import ANSWER_MAX
-from supervisor.features.snapshots import commands as snapshots_commands
 from supervisor.gateway import prices, status_client
 from supervisor.gateway.account import reading, schema
 from supervisor.gateway.admission.events import model_class
@@ -86,7 +85,9 @@ def run(home: Home, prepared: Prepared, *, detach: bool, as_json: bool) -> int:
 
 
 def _open(home: Home, prepared: Prepared) -> dict[str, Any]:
-    submission = snapshots_commands.ready_for(home, prepared.submission)
+    from supervisor.client import submit
+
+    submission = submit.with_snapshots(home, prepared.submission)
     incoming = open_map.prepare(home, prepared.name, prepared.items)
     try:
         about = {**prepared.about, **{name: json.dumps(prepared.about[name]) for name in ("what", "source")}}

@@ -23,7 +23,6 @@ from supervisor.client.names import run_id
 from supervisor.features.night import report as night_report
 from supervisor.features.night import report_pages
 from supervisor.features.night.report_rows import DIFF_BYTES, DIFFS_BYTES, Diff, Found, Night, Task
-from supervisor.features.snapshots import commands as snapshots_commands
 from supervisor.host import files, untrusted_fs
 from supervisor.host.paths import Home, home
 from supervisor.kernel.errors import NightcrewError, NotFound, Refused, UsageError, one_line
@@ -144,6 +143,7 @@ def _evening(plan: Path, options: Mapping[str, Any], due: datetime | None) -> Ev
 
 def _tried(where: Home, submission: Submission, models: GatewaySettings, context: CheckContext, repository: Repository) -> list[Tried]:
     """What came of the gates and the calls. Nothing is begun on a disk that is too full for it; calls need no base of the plan's."""
+    from supervisor.client import submit
     from supervisor.doctor import state
     from supervisor.doctor.check_context import State
     from supervisor.features.night import check as night_check
@@ -153,7 +153,7 @@ def _tried(where: Home, submission: Submission, models: GatewaySettings, context
         return night_check.untried([*gates, *calls], "the disk is too full for anything to start")
     missing: list[Tried] = []
     if submission.base_oid:
-        submission = snapshots_commands.ready_for(where, submission)
+        submission = submit.with_snapshots(where, submission)
         gates = night_check.gates(submission.spec.tasks)
     else:
         missing, gates = night_check.untried(gates, f"{submission.spec.base} names no commit"), []
