@@ -24,6 +24,8 @@ from supervisor.host.paths import Home
 from supervisor.kernel.errors import NotFound, UsageError
 from supervisor.kernel.format import many
 from supervisor.store import archive, queries
+from supervisor.results import conflicts
+from supervisor.store import queries
 from supervisor.views.report import model, pages, words
 
 if TYPE_CHECKING:
@@ -101,7 +103,7 @@ def build(home: Home, run: str) -> dict[str, Any]:
     matrix = reading.last_matrix(home, db, view.project, LOOK_S) if ready else None
     gone = set(ready) - {side.task for side in matrix.sides} if matrix is not None and not matrix.left_out else set()
     report["tasks"] = [{**task, "to_take": task["id"] in ready and task["id"] not in gone} for task in report["tasks"]]
-    return {**report, "conflicts": conflicts_view.of_tasks(matrix, ready) if matrix is not None else None}
+    return {**report, "conflicts": conflicts.of_tasks(matrix, ready) if matrix is not None else None}
 
 
 def publish(home: Home, report: dict[str, Any], output: Path | None) -> Published:

@@ -19,7 +19,6 @@ from memory import mail_rows
 from memory import views as mail_lines
 from supervisor.client import common, reading
 from supervisor.client.names import any_name
-from supervisor.features.conflicts import view as conflicts_view
 from supervisor.features.landing import view as landing_view
 from supervisor.features.night import view as night_view
 from supervisor.features.review import rows as review_rows
@@ -28,6 +27,7 @@ from supervisor.kernel.admission import Verdict
 from supervisor.kernel.errors import UsageError, one_line
 from supervisor.kernel.format import rfc3339
 from supervisor.kernel.states import TaskState
+from supervisor.results import conflicts
 from supervisor.server import gateway_report, lock
 from supervisor.store import archive, deliveries, journal, queries
 from supervisor.views import places, status, tasks_json, waits
@@ -133,7 +133,7 @@ def _print_json(where: Home, db: sqlite3.Connection | None, name: str | None, ev
     shape["trains"] = landing_view.trains_under_way(db) if db is not None else []
     was_in = landing_view.outcomes(where.root, db, views) if db is not None else {}
     shape["results"] = {task: landing_view.outcome_shape(one) for task, one in was_in.items()}
-    shape["conflicts"] = conflicts_view.of_living(where, views)
+    shape["conflicts"] = conflicts.of_living(where, views)
     decided = review_rows.decisions(db, [view.id for view in views]) if db is not None else {}
     shape["reviews"] = {task: {"verdict": one.verdict, "commit": one.tip, "why": one.why} for task, one in decided.items()}
     shape["agent_states"] = {**states, **_limited(shape["gateway"])}
@@ -203,7 +203,7 @@ def _waiting(
     found = status.waiting(
         asked, deliveries.pending(db), {**states, **_limited(shape)}, _reasons(where, db, views, heard), mail_rows.asked_of_person(db)
     )
-    return replace(found, conflicts=conflicts_view.of_living(where, views), trains=landing_view.of_results(where.root, db, views))
+    return replace(found, conflicts=conflicts.of_living(where, views), trains=landing_view.of_results(where.root, db, views))
 
 
 def _reasons(where: Home, db: sqlite3.Connection, views: list[queries.TaskView], heard: gateway_report.Heard) -> dict[str, Verdict]:

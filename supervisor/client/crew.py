@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from memory import mail_rows
 from supervisor.client import common, protocol, reading
-from supervisor.features.conflicts import view as conflicts_view
 from supervisor.features.landing import results
 from supervisor.features.landing import rows as landing_rows
 from supervisor.features.landing import view as landing_view
@@ -36,6 +35,7 @@ from supervisor.kernel.format import many
 from supervisor.kernel.kind import COMMAND
 from supervisor.kernel.records import attempt_name
 from supervisor.kernel.states import TaskState
+from supervisor.results import conflicts
 from supervisor.server import gateway_report, lock
 from supervisor.store import deliveries, journal, queries, rows, sqlite
 from supervisor.store.queries import TaskView
@@ -46,8 +46,8 @@ from supervisor.views.places import Train
 from supervisor.views.protocols import NewTask, Page, Text
 
 if TYPE_CHECKING:
-    from supervisor.features.conflicts.compare import Standing
     from supervisor.features.review.view import Review  # a start has no time for it
+    from supervisor.results.trial_merges import Standing
 
 
 # Takable
@@ -105,11 +105,11 @@ def _newest_of_projects(db: sqlite3.Connection) -> list[queries.RunView]:
 
 
 def _look(where: Home, found: Results, known: _Known) -> None:
-    from supervisor.features.conflicts import compare
     from supervisor.features.landing import results
+    from supervisor.results import trial_merges
 
     view = next(iter(known.done.values()))
-    stands = compare.standing(results.repository_of(where, view), [one.name for one in known.every])
+    stands = trial_merges.standing(results.repository_of(where, view), [one.name for one in known.every])
     done = [one for one in known.every if one.task in known.done]
     merged = {one.task for one in done if one.name in stands.merged or _has_landed(known.outcomes.get(one.task), stands.on)}
     lacking = [one.task for one in done if one.task not in merged and _is_whole(one, stands, known.decided.get(one.task))]
@@ -132,10 +132,10 @@ def _is_whole(one: journal.Branch, stands: Standing, decision: Decision | None) 
 
 def _conflicts(where: Home, project: str, stands: Standing, tips: Mapping[str, str], wanted: Collection[str]) -> Iterator[tuple[str, str]]:
     """Of commits that have moved since nothing is said."""
-    matrix = conflicts_view.known(where, project)
+    matrix = conflicts.known(where, project)
     still = {side.task for side in matrix.sides if tips.get(side.task) == side.tip}
     holds = [one for one in matrix.conflicts() if still.issuperset(one.tasks) and (one.two or matrix.base == stands.head)]
-    yield from ((task, words) for task, words in conflicts_view.beside(holds, matrix.on).items() if task in wanted)
+    yield from ((task, words) for task, words in conflicts.beside(holds, matrix.on).items() if task in wanted)
 
 
 # Pages
@@ -255,7 +255,6 @@ class PageReader:
 
     def result(self, view: TaskView, mark: str) -> tuple[Review, str] | None:
         """As `Looking.result`."""
-        from supervisor.features.conflicts import view as conflicts_view
         from supervisor.features.landing import results
         from supervisor.features.landing import results as offers
         from supervisor.features.review import view as review_view
@@ -268,7 +267,7 @@ class PageReader:
             made = f"{tip} {view.state} {view.epoch} {hash(str(said))}"
             if made == mark:
                 return None
-            found = review_view.gather(db, view, repository, tip, conflicts_view.known(self._where, view.project))
+            found = review_view.gather(db, view, repository, tip, conflicts.known(self._where, view.project))
             return replace(found, left_out=offers.left_out(db, view, repository) if view.final else ()), made
 
     def view(self, task: str) -> TaskView:
@@ -456,7 +455,7 @@ class CrewReader:
         reasons = waits.reasons(self._db, views, heard.conditions, runs=runs, wall=time.time())
         held = status.waiting((), deliveries.pending(self._db), {}, reasons, mail_rows.asked_of_person(self._db))
         of_results = landing_view.of_results(self._where.root, self._db, views)
-        held = replace(held, conflicts=conflicts_view.of_living(self._where, views), trains=of_results)
+        held = replace(held, conflicts=conflicts.of_living(self._where, views), trains=of_results)
         return _Rows(views, counts, held, landing_view.of_gates(self._db, views))
 
     def _look_at_gateway(self) -> dict[str, Any] | None:
@@ -704,7 +703,7 @@ class ReviewActs:
         with contextlib.closing(common.ledger(self._where, task)) as db:
             view = queries.one(db, task)
             repository, tip = results.seen(db, view)
-            yield db, review_view.gather(db, view, repository, tip, conflicts_view.known(self._where, view.project))
+            yield db, review_view.gather(db, view, repository, tip, conflicts.known(self._where, view.project))
 
     @staticmethod
     def _check(found: Review, tip: str) -> None:

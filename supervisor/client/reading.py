@@ -11,19 +11,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from supervisor.client import common, protocol
-from supervisor.features.conflicts import view as conflicts_view
 from supervisor.features.review import rows as review_rows
 from supervisor.host.paths import Home
 from supervisor.kernel.conversations import Delivery
 from supervisor.kernel.errors import NightcrewError, NotFound, one_line
 from supervisor.kernel.format import age
 from supervisor.kernel.states import TaskState
+from supervisor.results import conflicts
 from supervisor.store import deliveries, queries
 from supervisor.views import figures, status
 
 if TYPE_CHECKING:
     from agents.status import Status
-    from supervisor.features.conflicts.rules import Matrix
+    from supervisor.results.conflicts import Matrix
     from supervisor.store.journal import Branch
 
 
@@ -56,10 +56,8 @@ def conflict_matrix(where: Home, db: sqlite3.Connection, project: str, limit_s: 
     """How the results of a project stand to each other and to its checkout now, within `limit_s`; what the supervisor knows is not compared
     again. `only`: the task that is asked about. Raises NotFound when the repository is gone or nothing was ever run in it, else as
     `Git.run`."""
-    from supervisor.features.conflicts import service as conflicts_service
-    from supervisor.features.conflicts import view as conflicts_view
-    from supervisor.features.conflicts.rules import SIDES_MAX
     from supervisor.host import files
+    from supervisor.results import trial_merges
     from supervisor.store import journal
     from worktrees.git import Git
     from worktrees.repository import discover
@@ -67,36 +65,33 @@ def conflict_matrix(where: Home, db: sqlite3.Connection, project: str, limit_s: 
     root = queries.project_root(db, project)
     if root is None:
         raise NotFound("no results", on=str(Path.cwd()), why="nothing was ever run in this repository", hint="nightcrew status --all")
-    found = journal.of_project(db, project, 2 * SIDES_MAX)
+    found = journal.of_project(db, project, 2 * conflicts.SIDES_MAX)
     repository = discover(Git(files.private_dir(where.root) / "git"), Path(root))
-    return conflicts_service.look(repository, found, conflicts_view.known(where, project).known, time.monotonic() + limit_s, only)
+    return trial_merges.look(repository, found, conflicts.known(where, project).known, time.monotonic() + limit_s, only)
 
 
 def matrix_of(where: Home, root: str, branches: list[Branch]) -> tuple[Matrix, frozenset[str]]:
     """Return how these branches of the repository at `root` stand to each other and to its checkout, and the tasks whose branch is gone.
     Raises as `discover` and `Git.run`."""
-    from supervisor.features.conflicts import compare
-    from supervisor.features.conflicts import service as conflicts_service
     from supervisor.host import files
+    from supervisor.results import trial_merges
     from worktrees.git import Git
     from worktrees.repository import discover
 
     repository = discover(Git(files.private_dir(where.root) / "git"), Path(root))
-    stands = compare.standing(repository, [branch.name for branch in branches])
-    matrix = conflicts_service.look(repository, (branches, 0), conflicts_view.known(where, repository.project).known, now=stands)
+    stands = trial_merges.standing(repository, [branch.name for branch in branches])
+    matrix = trial_merges.look(repository, (branches, 0), conflicts.known(where, repository.project).known, now=stands)
     return matrix, frozenset(branch.task for branch in branches if branch.name not in stands.tips)
 
 
 def last_matrix(where: Home, db: sqlite3.Connection, project: str, limit_s: float, only: str = "") -> Matrix:
     """The same; where it cannot be found out, as the supervisor knew it last, and that is said."""
-    from supervisor.features.conflicts import view as conflicts_view
-
     try:
         return conflict_matrix(where, db, project, limit_s, only)
     except (NightcrewError, OSError) as error:
         why = error.line() if isinstance(error, NightcrewError) else one_line(str(error))
         common.say(f"conflicts are as they were known last: {why}")
-        return conflicts_view.known(where, project)
+        return conflicts.known(where, project)
 
 
 def explained(where: Home, views: list[queries.TaskView], now: float) -> dict[str, Status]:
@@ -158,7 +153,7 @@ def lines(where: Home, db: sqlite3.Connection, view: queries.TaskView) -> Iterat
     yield from (f"  past      {said}" for said in _past(where, db, view))
     for name, said in figures.facts(view):
         yield f"  {name:<9} {said}"
-    yield from (f"  conflicts {said}" for said in conflicts_view.of_one(conflicts_view.known(where, view.project), view.id))
+    yield from (f"  conflicts {said}" for said in conflicts.of_one(conflicts.known(where, view.project), view.id))
     for one in review_rows.decisions(db, [view.id]).values():
         yield f"  review    {one.verdict} {one.tip[:12]}{f': {one_line(one.why)}' if one.why else ''}"
     yield from (f"  {said}" for said in _conversation(db, view))

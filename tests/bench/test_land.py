@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from nightcrew.plugins.bench import land
-from supervisor.features.conflicts import service as conflicts_service
 from supervisor.kernel.errors import NightcrewError
+from supervisor.results import trial_merges
 
 SMALL = land.Options(branches=7, files=20, updates=1, rounds=1, reviews=1)
 TRAIN = {"results": 4, "gate_s": 1.0, "wall_s": 2.0, "sequential_wall_s": 3.0, "landed": 2, "ejected": 2, "wrong": 0}
@@ -31,8 +31,8 @@ def test_its_figures(tmp_path: Path) -> None:
 
 
 def test_a_conflict_that_is_not_found_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = conflicts_service.look
-    monkeypatch.setattr(conflicts_service, "look", lambda *asked: replace(real(*asked), known={}))
+    real = trial_merges.look
+    monkeypatch.setattr(trial_merges, "look", lambda *asked: replace(real(*asked), known={}))
     with pytest.raises(NightcrewError, match="planted"):
         land.measure(SMALL, tmp_path, lambda _: None)
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from agents import hook_client
-from supervisor.features.conflicts import rows as conflicts_rows
 from supervisor.host import secrets
 from supervisor.kernel import tokens
+from supervisor.results import conflicts
 from tests.support import House, git, plan_of, shell_task, wait_until
 
 COMMIT = "git add -A && git -c user.name=a -c user.email=a@b commit -qm x"
@@ -62,7 +62,7 @@ def test_two_agents_at_work_conflict_and_a_person_sees_it_once(house: House, tmp
     git(house.repo, "add", "-A")
     git(house.repo, "commit", "-qm", "more")
     head, book = git(house.repo, "rev-parse", "HEAD"), next(house.home.root.glob("projects/*/conflicts.json"))
-    wait_until(lambda: conflicts_rows.load(book).matrix.base == head, "a look after the restart")
+    wait_until(lambda: conflicts.load(book).matrix.base == head, "a look after the restart")
     assert [len(told(house, task)) for task in (one, two, far)] == [1, 1, 1]
     assert [len(mails(house, task)) for task in (one, two, far)] == [1, 1, 1]
 

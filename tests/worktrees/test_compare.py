@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.features.conflicts import compare
-from supervisor.features.conflicts.rules import FILES_MAX, pair
 from supervisor.kernel.errors import ToolHung
+from supervisor.results import trial_merges
+from supervisor.results.conflicts import FILES_MAX, pair
 from tests.support import git, make_repository
 from tests.worktrees.test_conflicts import branch, opened
 from worktrees import tree_merge
@@ -71,7 +71,7 @@ def test_every_kind_of_change(place: Path) -> None:
     tips = {name: git(place, "rev-parse", name) for name in DEEDS}
     names = {tip: name for name, tip in tips.items()}
     asked = [pair(tips[one], tips[two]) for one in DEEDS for two in DEEDS if one < two]
-    found = compare.compare(opened(place), asked)
+    found = trial_merges.compare(opened(place), asked)
     assert set(found) == set(asked)
     told = {frozenset((names[one], names[two])): verdict.files for (one, two), verdict in found.items() if verdict.files}
     assert told == {frozenset(two): files for two, files in CONFLICTS.items()}
@@ -83,7 +83,7 @@ def test_what_git_cannot_merge_has_a_reason_and_the_others_their_answer(place: P
     alone = git(place, "commit-tree", "main^{tree}", "-m", "of no family")
     gone = "4" * 40
     asked = [(one, alone), (one, two), (gone, two), (two, git(place, "rev-parse", "main"))]
-    found = compare.compare(opened(place), asked)
+    found = trial_merges.compare(opened(place), asked)
     assert ["unrelated histories" in found[asked[0]].why, found[asked[1]].why, found[asked[3]].why] == [True, "", ""]
     assert found[asked[2]].why
 
@@ -110,7 +110,7 @@ def test_no_program_of_the_repository_or_of_an_agent_is_run(tmp_path: Path) -> N
     hook.chmod(0o755)
     tips = [_tip(place, name, line) for name, line in (("one", 5), ("two", 30))]
     mark.unlink(missing_ok=True)  # the person's own git ran them
-    found = compare.compare(opened(place), [pair(*tips)])
+    found = trial_merges.compare(opened(place), [pair(*tips)])
     assert not mark.exists()
     assert found[pair(*tips)].files == ("one.txt",)  # a driver that is not run is a conflict
     subprocess.run(["git", "-C", place, "merge-tree", "--write-tree", *tips], stdout=subprocess.DEVNULL, check=False)
@@ -132,9 +132,9 @@ def test_a_batch_that_takes_too_long_is_asked_pair_by_pair(place: Path, monkeypa
         return real(repo, pairs, deadline_s, bounds)
 
     monkeypatch.setattr(tree_merge, "merge_pairs", merge)
-    found = compare.compare(opened(place), asked)
+    found = trial_merges.compare(opened(place), asked)
     assert [found[one].why for one in asked] == ["", "it took longer than it may", "it took longer than it may"]
-    assert compare.compare(opened(place), asked, time.monotonic()) == {}
+    assert trial_merges.compare(opened(place), asked, time.monotonic()) == {}
 
 
 def test_many_files_are_counted_and_not_all_named(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_many_files_are_counted_and_not_all_named(tmp_path: Path) -> None:
     for name in ("one", "two"):
         branch(place, name, f'for file in [0-9]*; do echo {name} > "$file"; done')
         tips.append(git(place, "rev-parse", name))
-    verdict = compare.compare(opened(place), [pair(*tips)])[pair(*tips)]
+    verdict = trial_merges.compare(opened(place), [pair(*tips)])[pair(*tips)]
     assert (len(verdict.files), verdict.more) == (FILES_MAX, 5)
 
 
@@ -152,28 +152,28 @@ def test_the_checkout_is_looked_at_anew(tmp_path: Path) -> None:
     repo: Repository = opened(place)
     assert isinstance(repo.git, Git)
     one = branch(place, "nightcrew/one", "echo one > one")
-    assert compare.standing(repo, [one, "nightcrew/gone"]).merged == frozenset()
+    assert trial_merges.standing(repo, [one, "nightcrew/gone"]).merged == frozenset()
     git(place, "merge", "-q", one)
-    now = compare.standing(repo, [one, "nightcrew/gone"])
+    now = trial_merges.standing(repo, [one, "nightcrew/gone"])
     assert (now.head, now.on, now.merged, set(now.tips)) == (git(place, "rev-parse", "HEAD"), "main", frozenset({one}), {one})
     git(place, "switch", "-q", "--detach")
-    assert compare.standing(repo, []).on == now.head[:12]
+    assert trial_merges.standing(repo, []).on == now.head[:12]
 
 
 def test_where_nothing_moved_it_is_not_asked_again_what_is_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = make_repository(tmp_path / "repo")
     repo: Repository = opened(place)
     names = [branch(place, name, f"echo {name} > {name}") for name in ("one", "two")]
-    before = compare.standing(repo, names)
+    before = trial_merges.standing(repo, names)
     with monkeypatch.context() as changed:
-        changed.setattr(compare, "_reached", lambda *_: pytest.fail("asked"))
+        changed.setattr(trial_merges, "_reached", lambda *_: pytest.fail("asked"))
         git(place, "switch", "-q", "-c", "other")
-        assert compare.standing(repo, names, before=before) == replace(before, on="other")
+        assert trial_merges.standing(repo, names, before=before) == replace(before, on="other")
     git(place, "merge", "-q", "one")
-    assert compare.standing(repo, names, before=before).merged == {"one"}
-    before = compare.standing(repo, names)
+    assert trial_merges.standing(repo, names, before=before).merged == {"one"}
+    before = trial_merges.standing(repo, names)
     git(place, "branch", "-f", "one", branch(place, "three", "echo three > three"))
-    assert compare.standing(repo, names, before=before).merged == frozenset()
+    assert trial_merges.standing(repo, names, before=before).merged == frozenset()
 
 
 def test_gits_own_merge_drivers_count_as_in_a_merge_of_the_checkout(tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_gits_own_merge_drivers_count_as_in_a_merge_of_the_checkout(tmp_path: Pa
     for name in ("one", "two"):
         branch(place, name, f"echo {name} >> log.md")
     tips = git(place, "rev-parse", "one", "two").split()
-    assert [verdict.files for verdict in compare.compare(opened(place), [(tips[0], tips[1])]).values()] == [()]
+    assert [verdict.files for verdict in trial_merges.compare(opened(place), [(tips[0], tips[1])]).values()] == [()]
 
 
 def test_a_change_that_the_person_made_meanwhile_belongs_to_no_result(tmp_path: Path) -> None:
@@ -200,10 +200,10 @@ def test_a_change_that_the_person_made_meanwhile_belongs_to_no_result(tmp_path: 
     bases = {left: base, far: base, other: head, near: head, same: head, late: head}
     expected = {(left, other): (), (left, near): ("f",), (left, same): ("f",), (far, late): ("g",), (far, other): (), (far, left): ()}
     repo = opened(place)
-    direct = compare.compare(repo, [*expected, (left, head)])
+    direct = trial_merges.compare(repo, [*expected, (left, head)])
     assert direct[left, other].files == ("f",), "the branches themselves do conflict"
     assert direct[left, head].files == ("f",)
-    found = compare.compare(repo, [*expected, (left, head)], bases=bases)
+    found = trial_merges.compare(repo, [*expected, (left, head)], bases=bases)
     assert {pair: verdict.files for pair, verdict in found.items()} == {**expected, (left, head): ("f",)}
 
 
@@ -218,7 +218,7 @@ def test_what_an_agent_merged_is_not_its_own_change(tmp_path: Path) -> None:
     git(place, "merge", "-q", "--no-edit", "main")
     merged = git(place, "rev-parse", "merged")
     git(place, "switch", "-q", "main")
-    found = compare.compare(opened(place), [(left, merged)], bases={left: base, merged: base})
+    found = trial_merges.compare(opened(place), [(left, merged)], bases={left: base, merged: base})
     assert found[left, merged].files == ()
 
 
@@ -230,9 +230,9 @@ def test_a_dispute_that_gets_no_turn_is_not_compared(tmp_path: Path, monkeypatch
     git(place, "commit", "-qam", "mine")
     other = _tip_of(place, "other", "echo new > new")
     bases = {left: base, other: git(place, "rev-parse", "main")}
-    real, turns = compare._Trial.merges, itertools.count()
-    monkeypatch.setattr(compare._Trial, "merges", lambda trial, pairs: {} if next(turns) else real(trial, pairs))
-    assert compare.compare(opened(place), [(left, other)], bases=bases) == {}
+    real, turns = trial_merges._Trial.merges, itertools.count()
+    monkeypatch.setattr(trial_merges._Trial, "merges", lambda trial, pairs: {} if next(turns) else real(trial, pairs))
+    assert trial_merges.compare(opened(place), [(left, other)], bases=bases) == {}
 
 
 def _tip_of(place: Path, name: str, deed: str) -> str:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.features.conflicts import service as conflicts_service
-from supervisor.features.conflicts.rules import Matrix
+from supervisor.results import trial_merges
+from supervisor.results.conflicts import Matrix
 from supervisor.store.journal import Branch
 from tests.support import git, make_repository
 from worktrees.git import Git
@@ -41,7 +41,7 @@ def branch(place: Path, name: str, *shell: str) -> str:
 def looked(repo: Repository, names: list[str], base: str) -> Matrix:
     """How these branches stand to each other and to the checkout."""
     branches = [Branch(name, 1, name, living=False, base=base) for name in names]
-    return conflicts_service.look(repo, (branches, 0), {})
+    return trial_merges.look(repo, (branches, 0), {})
 
 
 def between(matrix: Matrix) -> dict[tuple[str, str], tuple[str, ...]]:

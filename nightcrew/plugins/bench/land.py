@@ -25,12 +25,12 @@ from nightcrew.plugins.bench.crews import (
 )
 from nightcrew.plugins.bench.figures import Aim, median_ms, rows
 from nightcrew.plugins.bench.verbs import RUN, fill
-from supervisor.features.conflicts import service as conflicts_service
-from supervisor.features.conflicts.rules import Matrix
 from supervisor.host import files
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import NightcrewError, ToolFailed
 from supervisor.kernel.spec import TaskSpec
+from supervisor.results import trial_merges
+from supervisor.results.conflicts import Matrix
 from supervisor.store.journal import Branch
 from worktrees import collect_work, environments
 from worktrees.environments import Environment
@@ -246,17 +246,17 @@ def measure(options: Options, under: Path | None, say: Say) -> dict[str, Any]:
         say(f"making {options.branches} branches of {options.files} files")
         repo = discover(Git(files.private_dir(root / "state")), _made(root / "repo", options))
         branches = [Branch(f"0101-bench/{number}", 1, _name(number), living=True) for number in range(options.branches)]
-        conflicts_service.look(repo, (branches[:1], 0), {})  # the configuration is read once
+        trial_merges.look(repo, (branches[:1], 0), {})  # the configuration is read once
         say("the full matrix, and updates")
         matrix = Matrix("", "", ())
         took: dict[str, list[tuple[float, float]]] = {"matrix": [], "update": []}
         for _ in range(options.rounds):
-            matrix = _timed(took["matrix"], lambda: conflicts_service.look(repo, (branches, 0), {}))
+            matrix = _timed(took["matrix"], lambda: trial_merges.look(repo, (branches, 0), {}))
         _check(matrix, options)
         for number in range(options.updates):
             _move(repo, number % options.branches)
             known = matrix.known
-            matrix = _timed(took["update"], lambda known=known: conflicts_service.look(repo, (branches, 0), known))  # type: ignore[misc]
+            matrix = _timed(took["update"], lambda known=known: trial_merges.look(repo, (branches, 0), known))  # type: ignore[misc]
         reviewed = measure_review(root / "review", options.files, options.reviews, say)
         train = measure_land_train(options.train, root, say)
     return {

@@ -10,6 +10,7 @@ import click
 from supervisor.client import common, reading
 from supervisor.client.names import any_name
 from supervisor.host.paths import home
+from supervisor.results import conflicts
 from supervisor.store import queries
 
 _LOOK_S = 60.0
@@ -25,16 +26,14 @@ def command(names: tuple[str, ...], as_json: bool) -> None:
     nightcrew conflicts
     nightcrew conflicts lint --json
     """
-    from supervisor.features.conflicts import view as conflicts_view
-
     where = home()
     only = common.tasks_named(where, names)
     with contextlib.closing(common.ledger(where)) as db:
         project = queries.one(db, only[0]).project if only else queries.project_at(db, str(Path.cwd()))
         matrix = reading.conflict_matrix(where, db, project or "", _LOOK_S)
     if as_json:
-        common.print_json(project=project, **conflicts_view.shape(matrix, only))
+        common.print_json(project=project, **conflicts.shape(matrix, only))
         return
-    for line in conflicts_view.lines(matrix, only):
+    for line in conflicts.lines(matrix, only):
         common.show(line)
-    common.say(conflicts_view.summary(matrix))
+    common.say(conflicts.summary(matrix))

@@ -5,61 +5,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-import math
 import os
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
 from memory.service.desk import MemoryDesk
 from supervisor.contract import Supervisor
-from supervisor.features.conflicts import compare
-from supervisor.features.conflicts import rows as conflicts_rows
-from supervisor.features.conflicts import rules as conflicts_rules
-from supervisor.features.conflicts.compare import Standing
-from supervisor.features.conflicts.rows import Book
-from supervisor.features.conflicts.rules import SIDES_MAX, Conflict, Matrix, Pair, Side, Verdict
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import DiskFull, NightcrewError, one_line
+from supervisor.results import conflicts, trial_merges
+from supervisor.results.conflicts import SIDES_MAX, Book, Conflict, Matrix
+from supervisor.results.trial_merges import Standing
 from supervisor.server.loop import Loop
 from supervisor.store import journal, queries, sqlite
-from supervisor.store.journal import Branch
 from worktrees.git import Git
 from worktrees.repository import Repository, discover
-
-# Conflict matrix
-# ---------------
-# How the results of a project stand to each other and to the person's branch: looked at anew where something moved.
-
-
-def look(
-    repo: Repository,
-    branches: tuple[list[Branch], int],
-    known: Mapping[Pair, Verdict],
-    until: float = math.inf,
-    only: str = "",
-    now: Standing | None = None,
-) -> Matrix:
-    """As it stands now; what `known` says is not compared again. `branches` as `ledger.branches.of_project` gives them. `until`, on the
-    monotonic clock, ends the comparing, and with `only` nothing is compared but what concerns that task: `Matrix.missing` says what was
-    not. `now` is what the branches stand on, where the caller has just looked. Raises as `Git.run`."""
-    found, beyond = branches
-    now = now or compare.standing(repo, [branch.name for branch in found])
-    merged = tuple(branch.task for branch in found if branch.name in now.merged)
-    there = [branch for branch in found if branch.name in now.tips and branch.name not in now.merged]
-    sides, left_out = conflicts_rules.chosen(Side(branch.task, now.tips[branch.name], branch.living) for branch in there)
-    kept = conflicts_rules.still(known, sides, now.head)
-    asked = conflicts_rules.wanted(sides, now.head, kept)
-    if only:
-        mine = {side.tip for side in sides if side.task == only}
-        asked = [pair for pair in asked if not mine.isdisjoint(pair)]
-    kept |= compare.compare(repo, asked, until, {now.tips[branch.name]: branch.base for branch in there}, now.head)
-    return Matrix(now.head, now.on, sides, kept, left_out + beyond, merged)
-
 
 # Conflict watch
 # --------------
@@ -67,7 +32,7 @@ def look(
 # that begins no turn of theirs, where the settings say `memory.tell_conflicts`.
 #
 # One thread beside the loop, at a low priority, that works a tenth of the time at most. What is compared is decided in
-# `core.conflicts`.
+# `supervisor/results/conflicts.py`.
 
 
 EVERY_S = 3.0
@@ -135,17 +100,17 @@ class ConflictWatch:
 
     async def _looked(self, project: str) -> None:
         before, matrix, epochs = await self._on_thread(lambda: self._look(project))
-        found = conflicts_rules.news(matrix.conflicts(), matrix.concerned(before.matrix), before.told)
+        found = conflicts.news(matrix.conflicts(), matrix.concerned(before.matrix), before.told)
         for one in found:
             await self._told(project, matrix, one, epochs)
         self._say(matrix, found)
         stand = {side.task for side in matrix.sides}
-        book = Book(matrix, conflicts_rules.after(before.told, found, stand))
+        book = Book(matrix, conflicts.after(before.told, found, stand))
         self._books[project] = book
         if matrix.missing():
             self._working.add(project)
         if book != self._saved.setdefault(project, before):
-            await self._on_thread(lambda: conflicts_rows.save(self._home.conflicts(project), book))
+            await self._on_thread(lambda: conflicts.save(self._home.conflicts(project), book))
             self._saved[project] = book
 
     async def _told(self, project: str, matrix: Matrix, one: Conflict, epochs: dict[str, int]) -> None:
@@ -194,9 +159,9 @@ class ConflictWatch:
             root, found = queries.project_root(db, project), journal.of_project(db, project, 2 * SIDES_MAX)
         repo = self._repositories.get(project) or discover(self._git, Path(root or ""))
         self._repositories[project] = repo
-        before = self._books.get(project) or conflicts_rows.load(self._home.conflicts(project))
-        now = self._stands[project] = compare.standing(repo, [each.name for each in found[0]], before=self._stands.get(project))
-        matrix = look(repo, found, before.matrix.known, time.monotonic() + LOOK_S, now=now)
+        before = self._books.get(project) or conflicts.load(self._home.conflicts(project))
+        now = self._stands[project] = trial_merges.standing(repo, [each.name for each in found[0]], before=self._stands.get(project))
+        matrix = trial_merges.look(repo, found, before.matrix.known, time.monotonic() + LOOK_S, now=now)
         return before, matrix, {branch.task: branch.epoch for branch in found[0]}
 
 
@@ -207,7 +172,7 @@ def _give_way() -> None:
 
 
 def _words(one: Conflict, other: str, matrix: Matrix) -> str:
-    names = one.files(conflicts_rules.FILES_MAX)
+    names = one.files(conflicts.FILES_MAX)
     if not one.two:
         stands = f"{one_line(other)}, which stands at {matrix.base[:12]}"
         return f"What you have committed conflicts with {stands}, in {names}. It cannot be merged as it is."

@@ -14,7 +14,6 @@ from supervisor.client.submit import Workplace
 from supervisor.config import plan
 from supervisor.features.best_of import rows as best_of_rows
 from supervisor.features.best_of import service as best_of_service
-from supervisor.features.conflicts import compare
 from supervisor.features.landing import results
 from supervisor.features.landing import rows as landing_rows
 from supervisor.features.landing.results import Offer
@@ -27,6 +26,7 @@ from supervisor.kernel import train_orders
 from supervisor.kernel.errors import Refused
 from supervisor.kernel.spec import RunSpec, Submission, TaskSpec
 from supervisor.kernel.train_orders import ENTRIES_MAX, GATE_KIND, Candidate, Method, Orders, Terms
+from supervisor.results import trial_merges
 from supervisor.sandbox.policy import Tier
 from supervisor.store import journal, queries, rows
 from supervisor.store.queries import TaskView
@@ -81,7 +81,7 @@ def ready(db: sqlite3.Connection, place: Workplace, into: str | None) -> list[st
     done = [one for one in found if not one.living]
     if not done:
         return []
-    stands = compare.standing(repository, [one.name for one in done], landing.tip(repository, branch))
+    stands = trial_merges.standing(repository, [one.name for one in done], landing.tip(repository, branch))
     decided, landed = review_rows.decisions(db, [one.task for one in done]), landing_rows.landed(db, repository.project, branch)
     names, of_groups = [], best_of_rows.standings(db, [one.task for one in done])
     for one in reversed(done):

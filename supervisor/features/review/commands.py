@@ -16,8 +16,6 @@ import click
 
 from supervisor.client import common, follow, follow_up, reading
 from supervisor.client.names import done_name
-from supervisor.features.conflicts import compare
-from supervisor.features.conflicts import view as conflicts_view
 from supervisor.features.landing import results
 from supervisor.features.review import rows as review_rows
 from supervisor.features.review import rules as review_rules
@@ -33,6 +31,7 @@ from supervisor.kernel.diffs import FileDiff
 from supervisor.kernel.errors import NightcrewError, NotFound, Refused, UsageError, one_line
 from supervisor.kernel.format import many
 from supervisor.kernel.states import TaskState
+from supervisor.results import conflicts, trial_merges
 from supervisor.store import journal, queries
 from supervisor.views import status
 from worktrees import refs
@@ -377,9 +376,9 @@ def waiting(where: Home) -> Iterator[dict[str, Any]]:
             return
         decided = review_rows.decisions(db, list(views))
         repository = results.repository_of(where, next(iter(views.values())))
-        stands = compare.standing(repository, [one.name for one in found])
-        matrix = conflicts_view.known(where, next(iter(views.values())).project)
-        beside = conflicts_view.beside(matrix.conflicts(), matrix.on)
+        stands = trial_merges.standing(repository, [one.name for one in found])
+        matrix = conflicts.known(where, next(iter(views.values())).project)
+        beside = conflicts.beside(matrix.conflicts(), matrix.on)
         looked = 0
         for one in found:
             view, tip, decision = views.get(one.task), stands.tips.get(one.name), decided.get(one.task)

@@ -8,8 +8,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from memory.leases import unleased_note
-from supervisor.features.conflicts import view as conflicts_view
-from supervisor.features.conflicts.rules import Matrix
 from supervisor.features.review import rows as review_rows
 from supervisor.features.review.rules import Comment, Decision, named
 from supervisor.kernel.diffs import FileDiff
@@ -18,6 +16,8 @@ from supervisor.kernel.format import age, many, money
 from supervisor.kernel.gate_files import Flag, flags
 from supervisor.kernel.result import TAMPERING, tampering
 from supervisor.kernel.states import TaskState
+from supervisor.results import conflicts
+from supervisor.results.conflicts import Matrix
 from supervisor.store import rows
 from supervisor.store.queries import TaskView
 from supervisor.views import status
@@ -78,7 +78,7 @@ def gather(db: sqlite3.Connection, view: TaskView, repository: Repository, tip: 
     diffs = tuple(patches.read_patch(repository, base, tip))
     gate = rows.launch(db, view.id).spec.gate_words
     found = flags(patches.of_diffs(repository, base, diffs), gate)
-    said = tuple(conflicts_view.of_one(matrix, view.id))
+    said = tuple(conflicts.of_one(matrix, view.id))
     comments, decision = tuple(review_rows.comments(db, view.id)), review_rows.decision(db, view.id)
     return Review(view, repository, base, tip, merged, diffs, found, gate, said, comments, decision)
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from memory import reports
 from supervisor.features.best_of import view as best_of_view
-from supervisor.features.conflicts import view as conflicts_view
 from supervisor.kernel.format import duration, many, stamped
+from supervisor.results import conflicts
 from supervisor.views import document
 from supervisor.views import waits as waited
 from supervisor.views.document import (
@@ -201,7 +201,7 @@ def _takeable(report: Report, task: Shape) -> Card:
     diff, said = task["diff"], task.get("review")
     size = f", {many(task['commits'], 'commit')}" + (f" (+{diff['plus']:,} −{diff['minus']:,})" if diff else "")
     verdict = [f", {said['verdict']}{': ' + said['why'] if said['why'] else ''}"] if said else []
-    clashes = [Span(f"conflicts with {what}", "bad") for what in conflicts_view.of_task(report.get("conflicts"), task["id"])]
+    clashes = [Span(f"conflicts with {what}", "bad") for what in conflicts.of_task(report.get("conflicts"), task["id"])]
     commands = [command(words.command(verb, task["id"])) for verb in ("review", "take")]
     return Card([Text((strong(task["title"] or task["name"]), size, *verdict)), *map(Text, clashes), Text(spaced(commands))])
 
@@ -209,11 +209,11 @@ def _takeable(report: Report, task: Shape) -> Card:
 def _conflicts(found: Shape | None) -> Section:
     if not found:
         return Section("conflicts", "Conflicts", [])
-    said: list[tuple[Shape, Line]] = [(one, code(conflicts_view.files_of(one))) for one in found["conflicts"]]
+    said: list[tuple[Shape, Line]] = [(one, code(conflicts.files_of(one))) for one in found["conflicts"]]
     said += [(one, f"not known: {one['why']}") for one in found["unknown"]]
     rows = [[code(one["task"]), code(one["with"] or found["base"]["branch"]), why] for one, why in said]
     table = [Table(["Result", "Conflicts with", "In"], rows)] if rows else []
-    return Section("conflicts", "Conflicts", [Text(conflicts_view.sentence(found), "lead"), *table], "Conflicts")
+    return Section("conflicts", "Conflicts", [Text(conflicts.sentence(found), "lead"), *table], "Conflicts")
 
 
 def _crew(report: Report) -> Iterator[Block]:

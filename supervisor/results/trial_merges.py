@@ -12,9 +12,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from supervisor.features.conflicts.rules import FILES_MAX, Verdict
 from supervisor.host.scratch import locked_directory
 from supervisor.kernel.errors import DiskFull, ToolHung, one_line
+from supervisor.results import conflicts
+from supervisor.results.conflicts import FILES_MAX, Matrix, Pair, Side, Verdict
+from supervisor.store.journal import Branch
 from worktrees import tree_merge
 from worktrees.git import BULK_S, Bounds, failure, last_words
 from worktrees.repository import Repository
@@ -25,8 +27,6 @@ BATCH, BATCH_S = 200, 20.0
 ALONE_S = 5.0
 """Deadline of one pair alone: each of a batch that took too long."""
 _BOUNDS = Bounds(memory=2**30, file=2**28)
-
-Pair = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,31 @@ def compare(
             found |= {pair: verdict for pair, verdict in own.items() if verdict is not None}
             disputed = [pair for pair, verdict in own.items() if verdict is None]
         return {pair: verdict for pair, verdict in found.items() if verdict.files == () or pair not in disputed}
+
+
+def look(
+    repo: Repository,
+    branches: tuple[list[Branch], int],
+    known: Mapping[Pair, Verdict],
+    until: float = math.inf,
+    only: str = "",
+    now: Standing | None = None,
+) -> Matrix:
+    """As it stands now; what `known` says is not compared again. `branches` as `ledger.branches.of_project` gives them. `until`, on the
+    monotonic clock, ends the comparing, and with `only` nothing is compared but what concerns that task: `Matrix.missing` says what was
+    not. `now` is what the branches stand on, where the caller has just looked. Raises as `Git.run`."""
+    found, beyond = branches
+    now = now or standing(repo, [branch.name for branch in found])
+    merged = tuple(branch.task for branch in found if branch.name in now.merged)
+    there = [branch for branch in found if branch.name in now.tips and branch.name not in now.merged]
+    sides, left_out = conflicts.chosen(Side(branch.task, now.tips[branch.name], branch.living) for branch in there)
+    kept = conflicts.still(known, sides, now.head)
+    asked = conflicts.wanted(sides, now.head, kept)
+    if only:
+        mine = {side.tip for side in sides if side.task == only}
+        asked = [pair for pair in asked if not mine.isdisjoint(pair)]
+    kept |= compare(repo, asked, until, {now.tips[branch.name]: branch.base for branch in there}, now.head)
+    return Matrix(now.head, now.on, sides, kept, left_out + beyond, merged)
 
 
 @dataclass(frozen=True, slots=True)
