@@ -58,4 +58,4 @@ class Choice:
     by: Decider
     why: str
     ranking: str
-    """JSON of the ranking as it was then: `candidate_ranking.shape`."""
+    """JSON of the ranking as it was then: `supervisor/results/ranking.py`."""

@@ -15,7 +15,6 @@ from memory.mail_rows import Mails
 from memory.rows import Leases, Waits
 from supervisor.features.api import rows as api_rows
 from supervisor.features.api.rows import Access
-from supervisor.features.best_of.rows import Choices
 from supervisor.features.landing.rows import Trains
 from supervisor.features.night import rows as night_rows
 from supervisor.features.night.rows import Nights
@@ -49,6 +48,7 @@ from supervisor.kernel.retry import BACKOFF_CAP_S, Tally
 from supervisor.kernel.spec import Submission, TaskSpec, already_open
 from supervisor.kernel.states import NEEDS_YOU, AttemptState, TaskState, Until
 from supervisor.kernel.task import Attempt, PauseState, Task, note, urgent_from
+from supervisor.results.candidates import Choices
 from supervisor.store import rows, sqlite
 from supervisor.store.archive import Known, archived
 from supervisor.store.conversations import Conversations, Needs

@@ -9,13 +9,13 @@ from typing import Any
 
 from memory import rows
 from memory.leases import Lease
-from supervisor.features.best_of import rows as best_of_rows
 from supervisor.features.night import rows as night_rows
 from supervisor.kernel.admission import Conditions, Decision, Verdict, of_start
 from supervisor.kernel.candidates import CHOICE, asks_choice
 from supervisor.kernel.format import age, duration, listed, many, rfc3339
 from supervisor.kernel.states import TaskClass, TaskState, Until
 from supervisor.kernel.wait_graph import Wait, WaitKind
+from supervisor.results import candidates
 from supervisor.store import queries
 from supervisor.store.queries import Need, TaskView
 from supervisor.views.status import pause
@@ -83,7 +83,7 @@ def _known(db: sqlite3.Connection, waiting: Sequence[TaskView], now: Conditions 
         needs=queries.open_needs(db, blocked), notes=rows.missing(db, blocked),
         rests=queries.backoffs(db, _in(waiting, *_RESTING)), aside=_set_aside(db, waiting),
         ahead=rows.ahead(db, _in(waiting, TaskState.READY)),
-        undecided=best_of_rows.undecided(db, blocked),
+        undecided=candidates.undecided(db, blocked),
         nights=night_rows.of_runs(db, {view.run for view in waiting}) if now is not None and now.nights else {},
     )  # fmt: skip
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from supervisor.features.best_of import rules as best_of_rules
-from supervisor.features.best_of.rules import CRITERIA, Facts, best, of_result, of_shape, rank, shape
 from supervisor.kernel.states import TaskState
+from supervisor.results import ranking
+from supervisor.results.ranking import CRITERIA, Facts, best, of_result, of_shape, rank, shape
 
 GOOD = Facts(
     "r/a", TaskState.DONE, 1, "c0ffee", gate=True, weakened=(), judged=0,
@@ -118,4 +118,4 @@ def test_a_newer_shape_is_read_as_far_as_it_is_known() -> None:
     text = json.loads(shape(rank([GOOD])))
     text["places"][0]["later"] = 1
     assert of_shape(json.dumps(text))[0][0].facts == GOOD
-    assert best_of_rules.SCHEMA == 1
+    assert ranking.SCHEMA == 1

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.features.best_of import rows as best_of_rows
 from supervisor.features.landing import results
 from supervisor.features.landing.results import Result
 from supervisor.host import files
 from supervisor.kernel.errors import Refused
+from supervisor.results import candidates
 from supervisor.store import sqlite
 from tests.gateway.kit import know_prices, upstream
 from tests.gateway.simulator import Simulator
@@ -131,7 +131,7 @@ def test_one_is_chosen_and_what_follows_begins_once(house: House) -> None:
     assert "was already the choice" in house.run("choose", "api", "3").stderr
     assert house.run("choose", "api", "2").returncode == 6 and house.run("retry", "api").returncode == 6
     with closing(sqlite.connect_readonly(house.home.ledger)) as db:
-        known = best_of_rows.standings(db, [house.task(name).id for name in ("api-2", "api-3", "next")])
+        known = candidates.standings(db, [house.task(name).id for name in ("api-2", "api-3", "next")])
         assert {name.rpartition("/")[2]: (one.chosen, one.lost, one.open) for name, one in known.items()} == {
             "api-2": (False, True, False), "api-3": (True, False, False),
         }  # fmt: skip
@@ -168,7 +168,7 @@ def test_a_supervisor_killed_at_each_step_of_a_decision_decides_once(house: Hous
     house.start_daemon()
     house.wait_final()
     with closing(sqlite.connect_readonly(house.home.ledger)) as db:
-        made = best_of_rows.choice(db, house.task("api").id)
+        made = candidates.choice(db, house.task("api").id)
         events = db.execute("SELECT count(*) FROM journal WHERE event = 'chosen' AND task = ?", (house.task("api").id,)).fetchone()[0]
     assert made is not None and (made.winner, made.by) == (house.task("api-3").id, "gate")
     assert (events, starts(house), house.state("api"), house.state("next")) == (1, 1, "done", "done")

@@ -19,7 +19,6 @@ from typing import Any
 
 from memory.mail import Mail, MailState, MailType
 from supervisor.features.api.rules import Kind, Scope, Token
-from supervisor.features.best_of import rules as best_of_rules
 from supervisor.features.snapshots.rows import Built
 from supervisor.features.snapshots.rules import SnapshotKind, SnapshotSpec
 from supervisor.kernel.candidates import Choice, Decider
@@ -28,6 +27,7 @@ from supervisor.kernel.decision import Choose, Collect, MarkRunning, Revive, Set
 from supervisor.kernel.night import NightOrder, NightTerms, OnCap
 from supervisor.kernel.states import End, TaskClass, TaskState
 from supervisor.kernel.wait_graph import Wait, WaitKind
+from supervisor.results import ranking
 from supervisor.store import sqlite
 from supervisor.store.ledger import Ledger
 from tests.ledger.kit import Wall, ended, spec, submission, submit, whole
@@ -112,9 +112,9 @@ def _waits(ledger: Ledger, who: str, holder: str) -> None:
 def _choice(ledger: Ledger, group: str, winner: str) -> None:
     """Two tasks that tried the same; the second was chosen."""
     ledger.commit(whole(winner))
-    places = best_of_rules.rank([best_of_rules.of_result(winner, TaskState.DONE, 1, None)])
-    ranking = best_of_rules.shape(places, ["ä\u202e"])
-    made = Choice(group, winner, 1, "c0ffee", Decider.PERSON, "it is\nshorter", ranking)
+    places = ranking.rank([ranking.of_result(winner, TaskState.DONE, 1, None)])
+    ranked = ranking.shape(places, ["ä\u202e"])
+    made = Choice(group, winner, 1, "c0ffee", Decider.PERSON, "it is\nshorter", ranked)
     ledger.commit([SetState(group, TaskState.DONE, f"{winner} was chosen by person: it is shorter"), Choose(made)])
 
 

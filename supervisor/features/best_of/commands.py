@@ -60,21 +60,19 @@ def command_compare(name: str, as_json: bool) -> int:
     \b
     nightcrew compare api
     """
-    from supervisor.features.best_of import comparing as best_of_comparing
-    from supervisor.features.best_of import rows as best_of_rows
-    from supervisor.features.best_of import view as best_of_view
+    from supervisor.results import candidates, comparison
 
     where = home()
     view = common.task_named(where, name)
     db = common.ledger(where, view.id)
-    group = best_of_rows.group_of(db, view.id)
+    group = candidates.group_of(db, view.id)
     if group is None:
         raise NotFound("no candidates of", on=view.id, why="it is a task of its own", hint=f"nightcrew review {view.id}")
-    found = best_of_comparing.compare(db, group)
+    found = comparison.compare(db, group)
     if as_json:
-        common.print_json(**best_of_view.shape(found))
+        common.print_json(**comparison.shape(found))
         return 0
-    for line in best_of_view.lines(found):
+    for line in comparison.lines(found):
         common.show(line)
-    common.say(best_of_view.next_step(found))
+    common.say(comparison.next_step(found))
     return 0

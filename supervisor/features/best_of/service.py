@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from supervisor.features.best_of import comparing as best_of_comparing
-from supervisor.features.best_of import rows as best_of_rows
-from supervisor.features.best_of import rules as best_of_rules
-from supervisor.features.best_of.comparing import Comparison
 from supervisor.host.failpoint import failpoint
-from supervisor.kernel import decision, records
+from supervisor.kernel import decision
 from supervisor.kernel.candidates import CHOICE, Choice, Decider, asks_choice
 from supervisor.kernel.decision import Compare
 from supervisor.kernel.errors import HostError, NotFound, Refused
@@ -20,17 +15,18 @@ from supervisor.kernel.events import Chosen, Submitted
 from supervisor.kernel.gate_files import flags
 from supervisor.kernel.result import Work
 from supervisor.kernel.spec import TaskSpec
-from supervisor.kernel.states import TaskState
+from supervisor.kernel.states import FINAL, TaskState
+from supervisor.results import candidates, comparison, ranking
+from supervisor.results.comparison import Comparison
 from supervisor.server.attempts.environments import Environments
 from supervisor.store import queries
 from supervisor.store.ledger import Ledger
-from supervisor.store.queries import TaskView
 from supervisor.store.rows import LaunchRow
 from worktrees import merge, patches
 from worktrees.repository import Repository
 
 if TYPE_CHECKING:
-    from supervisor.features.best_of.comparing import Comparison
+    from supervisor.results.comparison import Comparison
     from supervisor.server.loop import Loop
 
 
@@ -41,10 +37,10 @@ if TYPE_CHECKING:
 
 def compared(ledger: Ledger, group: str) -> Comparison:
     """The candidates of a group by what the ledger has now. Raises NotFound for a task that is none."""
-    found = best_of_rows.groups(ledger.db, [group]).get(group)
+    found = candidates.groups(ledger.db, [group]).get(group)
     if found is None:
         raise NotFound("no candidates of", on=group, why="it is a task of its own", hint=f"nightcrew status {group}")
-    return best_of_comparing.compare(ledger.db, found)
+    return comparison.compare(ledger.db, found)
 
 
 def by_itself(ledger: Ledger, group: str) -> list[Chosen]:
@@ -52,7 +48,7 @@ def by_itself(ledger: Ledger, group: str) -> list[Chosen]:
     ledger has one choice of a group, and what is chosen of one that has ended changes nothing."""
     failpoint("choice.compare")
     found = compared(ledger, group)
-    best = best_of_rules.best(found.places)
+    best = ranking.best(found.places)
     return [] if best is None or found.choice is not None else [Chosen(made(found, best.task, Decider.GATE, found.places[0].why))]
 
 
@@ -63,7 +59,7 @@ def compare(loop: Loop, command: Compare) -> None:
 
 def choices(loop: Loop, watches: bool) -> dict[str, Any]:  # noqa: ARG001 - the shape of every such part
     """Return `choices`: the groups of candidates of which a person is to choose, shaped as the agents that wait."""
-    since = best_of_rows.since(loop.ledger.db, decision.to_choose(loop.crew))
+    since = candidates.since(loop.ledger.db, decision.to_choose(loop.crew))
     found = [{"task": task, "state": CHOICE, "detail": asks_choice(task.rpartition("/")[2]), "since": at} for task, at in since.items()]
     return {"choices": found}
 
@@ -71,41 +67,21 @@ def choices(loop: Loop, watches: bool) -> dict[str, Any]:  # noqa: ARG001 - the 
 def made(found: Comparison, winner: str, by: Decider, why: str) -> Choice:
     """The choice of `winner`, a candidate of the comparison, with the ranking as it is now."""
     facts = next(place.facts for place in found.places if place.facts.task == winner)
-    ranking = best_of_rules.shape(found.places, found.notes)
-    return Choice(found.group.id, winner, facts.epoch, facts.tip, by, why, ranking)
-
-
-def of_group(db: sqlite3.Connection, view: TaskView) -> TaskView:
-    """The task whose result counts as that of `view`: of a group of candidates the chosen one, else `view` itself. Raises Refused for a
-    group of which none was chosen, and for one whose chosen candidate has run again since."""
-    group = best_of_rows.groups(db, [view.id]).get(view.id)
-    if group is None:
-        return view
-    made = best_of_rows.choice(db, view.id)
-    if made is None:
-        waits = view.state is TaskState.WAITING
-        why = f"{len(group.candidates)} tasks try it and none was chosen" + ("" if waits else f": it is {view.state}")
-        hint = f"nightcrew compare {view.id}" + (f", then nightcrew choose {view.id} CANDIDATE" if waits else "")
-        raise Refused("nothing was chosen of", on=view.id, why=why, kept="every candidate, on its branch", hint=hint)
-    winner = queries.one(db, made.winner)
-    if winner.epoch != made.epoch:
-        why = f"{made.winner} was chosen as attempt {made.epoch} left it, and has run again since"
-        ref = records.rescue_ref(made.winner, made.epoch)
-        raise Refused("not as it was chosen", on=view.id, why=why, kept=ref, hint=f"nightcrew diff {made.winner}")
-    return winner
+    ranked = ranking.shape(found.places, found.notes)
+    return Choice(found.group.id, winner, facts.epoch, facts.tip, by, why, ranked)
 
 
 def members(ledger: Ledger, names: Sequence[str]) -> list[str]:
     """The tasks that a person means who names tasks to hold back or to let go on: for a group its candidates and judges."""
-    found = best_of_rows.groups(ledger.db, names)
+    found = candidates.groups(ledger.db, names)
     every = (((*found[name].candidates, *found[name].judges) if name in found else (name,)) for name in names)
     return list(dict.fromkeys(task for tasks in every for task in tasks))
 
 
 def to_retry(ledger: Ledger, names: Sequence[str]) -> list[str]:
     """The tasks that run again with these: for a group what of it is not done, and the group. Raises Refused for one that was decided."""
-    found = best_of_rows.groups(ledger.db, names)
-    made = best_of_rows.choices(ledger.db, list(found))
+    found = candidates.groups(ledger.db, names)
+    made = candidates.choices(ledger.db, list(found))
     wanted: list[str] = []
     for name in names:
         if name in made:
@@ -139,8 +115,8 @@ class Judged:
 def judged(ledger: Ledger, row: LaunchRow) -> Judged:
     """What the judge of `row` sees: the candidates that are done now."""
     views = {view.id: view for view in queries.several(ledger.db, row.after)}
-    group = next(iter(best_of_rows.standings(ledger.db, list(views)).values())).group
-    known = best_of_rules.letters(list(views), best_of_comparing.shown(views.values()), group, row.spec.judge_round)
+    group = next(iter(candidates.standings(ledger.db, list(views)).values())).group
+    known = ranking.letters(list(views), comparison.shown(views.values()), group, row.spec.judge_round)
     first = next(iter(views))
     asked = ledger.launch_row(first).spec.prompt or queries.one(ledger.db, group).title
     return Judged(asked, {letter: (views[one].result or {}).get("tip") or "" for letter, one in known.items()})
@@ -150,7 +126,7 @@ def told(places: Environments, row: LaunchRow, seen: Judged) -> LaunchRow:
     """The row with the judge's whole prompt, and without what would tell it who is who. For a thread: git reads each change."""
     repository = places.repository(row)
     diffs = {letter: merge.patch(repository, row.base_oid, tip, PATCH_MAX) if tip else b"" for letter, tip in seen.tips.items()}
-    prompt = best_of_rules.told(seen.prompt, row.spec.prompt or "", diffs)
+    prompt = ranking.told(seen.prompt, row.spec.prompt or "", diffs)
     return replace(row, after=(), spec=replace(row.spec, prompt=prompt))
 
 
@@ -223,7 +199,7 @@ def _known(loop: Loop, found: Comparison) -> tuple[Any, ...]:
 def _ended(loop: Loop, name: str) -> bool:
     known = loop.crew.tasks.get(name)
     state = known.state if known is not None else loop.ledger.task(name, 0.0).state
-    return state not in (TaskState.WAITING, TaskState.READY, TaskState.RUNNING, TaskState.PAUSED, TaskState.PARKED)
+    return state in FINAL
 
 
 def _refuse(found: Comparison, winner: str, *, now: bool) -> None:

@@ -12,8 +12,6 @@ from agents.kinds import kinds, of_task
 from supervisor.client import submit
 from supervisor.client.submit import Workplace
 from supervisor.config import plan
-from supervisor.features.best_of import rows as best_of_rows
-from supervisor.features.best_of import service as best_of_service
 from supervisor.features.landing import results
 from supervisor.features.landing import rows as landing_rows
 from supervisor.features.landing.results import Offer
@@ -26,7 +24,7 @@ from supervisor.kernel import train_orders
 from supervisor.kernel.errors import Refused
 from supervisor.kernel.spec import RunSpec, Submission, TaskSpec
 from supervisor.kernel.train_orders import ENTRIES_MAX, GATE_KIND, Candidate, Method, Orders, Terms
-from supervisor.results import trial_merges
+from supervisor.results import candidates, trial_merges
 from supervisor.sandbox.policy import Tier
 from supervisor.store import journal, queries, rows
 from supervisor.store.queries import TaskView
@@ -83,7 +81,7 @@ def ready(db: sqlite3.Connection, place: Workplace, into: str | None) -> list[st
         return []
     stands = trial_merges.standing(repository, [one.name for one in done], landing.tip(repository, branch))
     decided, landed = review_rows.decisions(db, [one.task for one in done]), landing_rows.landed(db, repository.project, branch)
-    names, of_groups = [], best_of_rows.standings(db, [one.task for one in done])
+    names, of_groups = [], candidates.standings(db, [one.task for one in done])
     for one in reversed(done):
         tip, candidate = stands.tips.get(one.name), of_groups.get(one.task)
         if (
@@ -113,7 +111,7 @@ def planned(db: sqlite3.Connection, views: Sequence[TaskView], place: Workplace,
     """Return the train of these results. Raises Refused for a task that is unfit (see `offers.refuse_unfit`), was rejected, or belongs
     elsewhere; NotFound for a branch or a result that is gone."""
     repository, wanted = place.repository, place.project.land
-    views = list({view.id: view for view in (best_of_service.of_group(db, view) for view in views)}.values())
+    views = list({view.id: view for view in (candidates.of_group(db, view) for view in views)}.values())
     branch = asked.into or _current(place)
     base = landing.tip(repository, branch)
     specs = {view.id: rows.launch(db, view.id).spec for view in views}

@@ -13,7 +13,6 @@ from pathlib import Path
 from agents.kinds import of_task
 from agents.status import AgentState, Evidence, fuse
 from supervisor.client import protocol
-from supervisor.features.best_of import service as best_of_service
 from supervisor.features.landing import rows as landing_rows
 from supervisor.features.landing.rules import EntryState
 from supervisor.features.review import rows as review_rows
@@ -23,6 +22,7 @@ from supervisor.kernel import codec, records
 from supervisor.kernel.errors import HostError, NightcrewError, NotFound, Refused, some_of
 from supervisor.kernel.gate_files import flags, what_runs
 from supervisor.kernel.states import TaskState
+from supervisor.results import candidates
 from supervisor.server.attempts.environments import Environments
 from supervisor.store import queries, rows, sqlite
 from supervisor.store.queries import TaskView
@@ -221,7 +221,7 @@ class Result:
 
 def result(db: sqlite3.Connection, view: TaskView) -> Result:
     """Of a group of candidates the chosen one's. Raises as `diff`."""
-    view = best_of_service.of_group(db, view)
+    view = candidates.of_group(db, view)
     repository, tip = seen(db, view)
     return Result(view.id, view.base_oid, repository, tip)
 
@@ -271,7 +271,7 @@ def take(db: sqlite3.Connection, view: TaskView, where: Path, how: How) -> Taken
     printed), a person rejected its result, `where` is another repository, the branch was cleaned away, the checkout is dirty, or the merge
     would conflict.
     """
-    view = best_of_service.of_group(db, view)
+    view = candidates.of_group(db, view)
     if not view.final:
         refuse_unfit(view, "cannot take", force=how.force)
     branch = _branch(view)

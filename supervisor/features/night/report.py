@@ -11,7 +11,6 @@ from shlex import quote
 from typing import Any
 
 from supervisor import __version__
-from supervisor.features.best_of import view as best_of_view
 from supervisor.features.night import report_rows, report_words
 from supervisor.features.night.report_rows import (
     NOBODY_LOOKED,
@@ -36,6 +35,7 @@ from supervisor.kernel.records import rescue_ref, tips_ref
 from supervisor.kernel.result import tampering
 from supervisor.kernel.retry import GATE
 from supervisor.kernel.states import TaskState
+from supervisor.results import comparison
 from supervisor.views import status
 from supervisor.views.report.words import command
 
@@ -104,7 +104,7 @@ class _Reading:
         self._journal = _by((row for row in self.found.journal if row["task"] is not None), "task")
         self._requests = _by(self.found.requests, "agent", "epoch")
         self._waits = _by(self.found.waits, "agent", "epoch")
-        self._chosen = best_of_view.chosen(self.found.groups)
+        self._chosen = comparison.chosen(self.found.groups)
         self._forgotten: list[tuple[str, Spent]] = []
 
     def by_model(self) -> dict[str, Spent]:

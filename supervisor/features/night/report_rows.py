@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from supervisor.features.best_of import view as best_of_view
 from supervisor.gateway.account import schema
 from supervisor.gateway.account.rows import NEVER_SENT, REFUSED
 from supervisor.gateway.admission.types import BreakerState, Usage
@@ -19,6 +18,7 @@ from supervisor.host.paths import Home
 from supervisor.kernel.errors import NightcrewError, NotFound
 from supervisor.kernel.format import duration
 from supervisor.kernel.states import FINAL, TaskState
+from supervisor.results import comparison
 from supervisor.store import archive
 from supervisor.views import waits
 
@@ -457,7 +457,7 @@ def read(home: Home, run: str) -> Rows:
         ids = json.dumps([task["id"] for task in tasks])
         attempts = _all(db, f"SELECT * FROM attempt WHERE task IN {_IDS} ORDER BY task, epoch", ids)  # noqa: S608 - a literal
         before, journal = _before(db, found) if night else None, _journal(db, ids)
-        groups = best_of_view.of_tasks(db, [task["id"] for task in tasks])
+        groups = comparison.of_tasks(db, [task["id"] for task in tasks])
         at_supervisor = waits.of_tasks(db, [task["id"] for task in tasks], time.time())
     return Rows(
         found, night, before, tasks, attempts, journal, **_account(home, ids, found["created"]), waited=at_supervisor, groups=groups

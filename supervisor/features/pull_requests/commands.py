@@ -16,8 +16,6 @@ import click
 
 from supervisor.client import common, follow, follow_up
 from supervisor.client.names import done_name
-from supervisor.features.best_of import rows as best_of_rows
-from supervisor.features.best_of.rows import Standing
 from supervisor.features.landing import results
 from supervisor.features.pull_requests import forge_cli, forge_requests
 from supervisor.features.pull_requests import push as pushing
@@ -40,7 +38,8 @@ from supervisor.kernel import remotes
 from supervisor.kernel.errors import NeedsHuman, NotFound, Refused, UsageError, one_line
 from supervisor.kernel.format import many
 from supervisor.kernel.remotes import Forge, RemoteUrl
-from supervisor.results import conflicts
+from supervisor.results import candidates, conflicts
+from supervisor.results.candidates import Standing
 from supervisor.store import queries, rows, sqlite
 from worktrees.repository import Repository
 
@@ -360,7 +359,7 @@ def push(where: Home, name: str, options: Options, environ: Mapping[str, str]) -
         view = common.task_named(where, name, archived=False)
         repository, tip = results.seen(db, view)
         review = review_view.gather(db, view, repository, tip, conflicts.known(where, view.project))
-        refuse(review, best_of_rows.standings(db, [view.id]).get(view.id), force=options.force)
+        refuse(review, candidates.standings(db, [view.id]).get(view.id), force=options.force)
         remote = pushing.remote_of(repository, options.base or repository.branch or "", options.remote)
         pusher = Pusher(repository, remote, environ, terminal=sys.stdin.isatty())
         target = pusher.target()

@@ -7,10 +7,10 @@ import sqlite3
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from supervisor.features.best_of import rows as best_of_rows
 from supervisor.features.review.rules import COMMENTS_MAX, NO_CLAIMS, Claims, Comment, Decision, Verdict
 from supervisor.kernel.errors import Refused
 from supervisor.kernel.records import rescue_ref
+from supervisor.results import candidates
 from supervisor.store.sqlite import WriteAccess
 
 _SINCE = 7
@@ -120,7 +120,7 @@ def claims(db: sqlite3.Connection, tasks: Collection[str]) -> dict[str, Claims]:
     """What speaks of these tasks' results when their worktrees may be removed; only those of which something does."""
     found = {
         task: Claims(tip, "another candidate was chosen, or none", rescue_ref(task, epoch))
-        for task, (epoch, tip) in best_of_rows.lost(db, tasks).items()
+        for task, (epoch, tip) in candidates.lost(db, tasks).items()
     }
     for task, one in decisions(db, tasks).items():
         if one.verdict is Verdict.REJECTED:

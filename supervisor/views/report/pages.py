@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from memory import reports
-from supervisor.features.best_of import view as best_of_view
 from supervisor.kernel.format import duration, many, stamped
-from supervisor.results import conflicts
+from supervisor.results import comparison, conflicts
 from supervisor.views import document
 from supervisor.views import waits as waited
 from supervisor.views.document import (
@@ -299,11 +298,11 @@ def choices(groups: Sequence[Shape]) -> Section:
 
 
 def _group(group: Shape) -> Iterator[Block]:
-    heads = [head.capitalize() + (":" if head in best_of_view.NUMBERS else "") for head in best_of_view.HEADS[1:]]
-    name = strong(best_of_view.short(group["group"]))
+    heads = [head.capitalize() + (":" if head in comparison.NUMBERS else "") for head in comparison.HEADS[1:]]
+    name = strong(comparison.short(group["group"]))
     yield Text([name, f": {group['said']} ", *spaced(map(command, group["commands"]))])
-    yield Table(["Place", *heads], best_of_view.cells(group))
-    yield Items(best_of_view.reasons(group))
+    yield Table(["Place", *heads], comparison.cells(group))
+    yield Items(comparison.reasons(group))
 
 
 # Write

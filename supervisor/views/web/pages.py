@@ -20,7 +20,6 @@ from urllib.parse import quote
 
 from aiohttp import web
 
-from supervisor.features.best_of import view as best_of_view
 from supervisor.features.landing import rows as landing_rows
 from supervisor.features.landing import view as landing_view
 from supervisor.features.landing.rows import TrainRow
@@ -34,6 +33,7 @@ from supervisor.host import untrusted_fs
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import LedgerError, NightcrewError, NotFound, Refused, UsageError, one_line
 from supervisor.kernel.format import rfc3339
+from supervisor.results import comparison
 from supervisor.store import archive, queries, sqlite
 from supervisor.store.journal import LOOKED_AT
 from supervisor.store.queries import LATELY, RunView, TaskView
@@ -391,7 +391,7 @@ def run(home: Home, asked: Asked) -> Shape:
             "waits": _waits(db, tasks, float(asked.get("now") or 0.0)),
             "tasks": [_task(one) for one in found[:ROWS]],
             "more": found[ROWS - 1].id if len(found) > ROWS else None,
-            "groups": best_of_view.of_tasks(db, [one.id for one in found[:ROWS]]),
+            "groups": comparison.of_tasks(db, [one.id for one in found[:ROWS]]),
         }
 
 
@@ -484,14 +484,14 @@ def _commands(train: Train) -> list[str]:
 
 def _groups(db: sqlite3.Connection, project: str) -> list[Shape]:
     names = [str(row[0]) for row in db.execute(_GROUPS, (LOOKED_AT, project, GROUPS))]
-    found = {one["group"]: one for one in best_of_view.of_tasks(db, names)}
+    found = {one["group"]: one for one in comparison.of_tasks(db, names)}
     return [_group(found[name]) for name in names if name in found]
 
 
 def _group(one: Shape) -> Shape:
     return {
         **one,
-        "heads": best_of_view.HEADS[1:],
-        "cells": [list(row) for row in best_of_view.cells(one)],
-        "why": best_of_view.reasons(one),
+        "heads": comparison.HEADS[1:],
+        "cells": [list(row) for row in comparison.cells(one)],
+        "why": comparison.reasons(one),
     }

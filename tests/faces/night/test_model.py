@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from supervisor.features.best_of import rules as best_of_rules
-from supervisor.features.best_of.rules import Facts
 from supervisor.features.night import report as night_report
 from supervisor.features.night.report_rows import Night
 from supervisor.host.paths import Home
 from supervisor.kernel.candidates import Decider
 from supervisor.kernel.errors import NotFound
 from supervisor.kernel.states import TaskState
+from supervisor.results import ranking
+from supervisor.results.ranking import Facts
 from tests.faces.night.kit import BEGAN, HOUR, MODELS, RUN, account, books, random_night, result
 
 NOW = BEGAN + 9 * HOUR
@@ -230,8 +230,8 @@ def test_of_candidates_the_chosen_one_alone_is_ready(tmp_path: Path, decided: bo
         group = made.task("api", "done" if decided else "waiting", decide=Decider.PERSON)
         made.ledger.executemany("INSERT INTO dependency (task, needs) VALUES (?, ?)", [(group, task) for task in tries])
         if decided:
-            ranking = best_of_rules.shape(best_of_rules.rank([Facts(task, TaskState.DONE, 1) for task in tries]))
-            row = (group, tries[1], 1, "c0ffee", "person", "It is whole.", ranking, BEGAN + 3 * HOUR)
+            ranked = ranking.shape(ranking.rank([Facts(task, TaskState.DONE, 1) for task in tries]))
+            row = (group, tries[1], 1, "c0ffee", "person", "It is whole.", ranked, BEGAN + 3 * HOUR)
             made.ledger.execute("INSERT INTO choice VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
     night = night_report.read(made.home, RUN, BEGAN + 9 * HOUR)
     assert [task.name for task in night.tasks if task.ready] == (["api-2"] if decided else [])

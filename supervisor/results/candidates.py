@@ -7,9 +7,12 @@ import sqlite3
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from supervisor.kernel import records
 from supervisor.kernel.candidates import Choice, Decider
+from supervisor.kernel.errors import Refused
 from supervisor.kernel.states import TaskState
-from supervisor.store.queries import OPEN
+from supervisor.store import queries
+from supervisor.store.queries import OPEN, TaskView
 from supervisor.store.sqlite import WriteAccess
 
 _SINCE = 7
@@ -157,6 +160,26 @@ def group_of(db: sqlite3.Connection, task: str) -> Group | None:
     if found is not None or (standing := standings(db, [task]).get(task)) is None:
         return found
     return groups(db, [standing.group]).get(standing.group)
+
+
+def of_group(db: sqlite3.Connection, view: TaskView) -> TaskView:
+    """The task whose result counts as that of `view`: of a group of candidates the chosen one, else `view` itself. Raises Refused for a
+    group of which none was chosen, and for one whose chosen candidate has run again since."""
+    group = groups(db, [view.id]).get(view.id)
+    if group is None:
+        return view
+    made = choice(db, view.id)
+    if made is None:
+        waits = view.state is TaskState.WAITING
+        why = f"{len(group.candidates)} tasks try it and none was chosen" + ("" if waits else f": it is {view.state}")
+        hint = f"nightcrew compare {view.id}" + (f", then nightcrew choose {view.id} CANDIDATE" if waits else "")
+        raise Refused("nothing was chosen of", on=view.id, why=why, kept="every candidate, on its branch", hint=hint)
+    winner = queries.one(db, made.winner)
+    if winner.epoch != made.epoch:
+        why = f"{made.winner} was chosen as attempt {made.epoch} left it, and has run again since"
+        ref = records.rescue_ref(made.winner, made.epoch)
+        raise Refused("not as it was chosen", on=view.id, why=why, kept=ref, hint=f"nightcrew diff {made.winner}")
+    return winner
 
 
 def _choice(row: sqlite3.Row) -> Choice:

@@ -1,20 +1,107 @@
-"""The candidates of a group side by side: lines and JSON."""
+"""The candidates of a group beside each other: their ranking by what the ledger has, as lines, as JSON and as rows of a report."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from shlex import quote
 from typing import Any
 
-from supervisor.features.best_of import comparing as best_of_comparing
-from supervisor.features.best_of import rows as best_of_rows
-from supervisor.features.best_of import rules as best_of_rules
-from supervisor.features.best_of.comparing import Comparison
+from supervisor.kernel.candidates import Choice
 from supervisor.kernel.errors import one_line
 from supervisor.kernel.format import duration, money
-from supervisor.kernel.states import TaskState
+from supervisor.kernel.states import FINAL, TaskState
+from supervisor.results import candidates, ranking
+from supervisor.results.candidates import Group
+from supervisor.results.ranking import Place, Verdict
+from supervisor.store import queries
+from supervisor.store.queries import TaskView
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A group, its candidates in order, and what was chosen."""
+
+    group: Group
+    places: tuple[Place, ...]
+    notes: tuple[str, ...]
+    """What is to be said of the comparison beside the places, such as what judges said."""
+    choice: Choice | None
+    """Then places and notes are those by which it was made."""
+
+    @property
+    def open(self) -> list[str]:
+        """The candidates that have not ended."""
+        return [place.facts.task for place in self.places if place.facts.state not in FINAL]
+
+
+def compare(db: sqlite3.Connection, group: Group) -> Comparison:
+    """By what the ledger has now; once one was chosen, as it was then."""
+    made = candidates.choice(db, group.id)
+    if made is not None:
+        return Comparison(group, *ranking.of_shape(made.ranking), choice=made)
+    views = {view.id: view for view in queries.several(db, group.candidates)}
+    verdicts, said = _verdicts(queries.several(db, group.judges), group, shown(views.values()))
+    judged, notes = _judged(verdicts)
+    found = [ranking.of_result(one.id, one.state, one.epoch, one.result, judged.get(one.id)) for one in views.values()]
+    return Comparison(group, ranking.rank(found), (*said, *notes), choice=None)
+
+
+def shown(views: Iterable[TaskView]) -> list[str]:
+    """Those of the candidates that a judge sees: the others cannot be chosen."""
+    return [view.id for view in views if view.state is TaskState.DONE]
+
+
+def _verdicts(judges: Sequence[TaskView], group: Group, seen: Sequence[str]) -> tuple[list[Verdict], list[str]]:
+    found: list[Verdict] = []
+    notes: list[str] = []
+    for judge_round, view in enumerate(judges, start=1):
+        if not view.final:
+            notes.append(f"{view.id} has not judged yet: it is {view.state}")
+            continue
+        known = ranking.letters(group.candidates, seen, group.id, judge_round)
+        said = _said(view, known) if view.state is TaskState.DONE else f"it is {view.state}"
+        if isinstance(said, Verdict):
+            found.append(said)
+        elif view.state is not TaskState.SKIPPED:
+            notes.append(f"{view.id} judged nothing: {said}")
+    return found, notes
+
+
+def _said(view: TaskView, known: Mapping[str, str]) -> Verdict | str:
+    result = view.result or {}
+    agent = result.get("agent")
+    answer = result.get("output") if agent is None else ranking.answer_in(str(agent.get("message") or ""))
+    return ranking.read(answer, known)
+
+
+def _judged(verdicts: Sequence[Verdict]) -> tuple[Mapping[str, int], list[str]]:
+    """Places by two rounds over the same candidates. One alone says nothing: how often it would have said the same is not known."""
+    if len(verdicts) < 2:
+        return {}, ["the judge was heard once, which does not count"] if verdicts else []
+    first, second = verdicts[0], verdicts[1]
+    return ranking.places(first.ranking, second.ranking), list(_reasons(first, second))
+
+
+def _reasons(first: Verdict, second: Verdict) -> Iterator[str]:
+    placed = ranking.places(first.ranking, second.ranking)
+    ties: dict[int, list[str]] = {}
+    for task, place in placed.items():
+        ties.setdefault(place, []).append(task)
+    for tied in ties.values():
+        if len(tied) > 1:
+            yield f"the judge does not tell {', '.join(sorted(tied))} apart: their order changed when it saw them the other way round"
+    for task in first.ranking:
+        for verdict in (first, second):
+            if text := verdict.reasons.get(task):
+                yield f"the judge of {task}: {text}"
+
+
+# Text
+# ----
+
 
 HEADS = ("", "candidate", "state", "gate", "judge", "lines", "cost", "time")
 NUMBERS = HEADS[4:]
@@ -79,7 +166,7 @@ def outcome(found: Comparison) -> tuple[str, tuple[str, ...]]:
         return said, (_typed("take", group),)
     if found.group.state != TaskState.WAITING:
         return f"{group} is {found.group.state}: nothing was chosen", (_typed("retry", group),)
-    best = best_of_rules.best(found.places)
+    best = ranking.best(found.places)
     if found.open:
         return f"{len(found.open)} of {len(found.places)} have not ended", (_typed("wait", group),)
     if found.group.decide == "gate" or best is None:
@@ -93,7 +180,7 @@ def _typed(*words: str) -> str:
 
 def of_tasks(db: sqlite3.Connection, tasks: Collection[str]) -> list[dict[str, Any]]:
     """The groups among these tasks as reports have them: `shape`, and `said` and `commands` as `outcome`."""
-    found = [best_of_comparing.compare(db, group) for group in best_of_rows.groups(db, tasks).values()]
+    found = [compare(db, group) for group in candidates.groups(db, tasks).values()]
     return [{**shape(one), "said": said, "commands": list(commands)} for one in found for said, commands in [outcome(one)]]
 
 
@@ -111,13 +198,13 @@ def reasons(group: Mapping[str, Any]) -> list[str]:
 
 def shape(found: Comparison) -> dict[str, Any]:
     """As `--json` has it."""
-    ranking = json.loads(best_of_rules.shape(found.places, found.notes))
+    ranked = json.loads(ranking.shape(found.places, found.notes))
     made = found.choice
     return {
         "group": found.group.id,
         "state": str(found.group.state),
         "decide": str(found.group.decide),
-        **{name: ranking[name] for name in ("criteria", "places", "notes")},
+        **{name: ranked[name] for name in ("criteria", "places", "notes")},
         "choice": None
         if made is None
         else {"winner": made.winner, "epoch": made.epoch, "commit": made.tip or None, "by": str(made.by), "why": made.why},
