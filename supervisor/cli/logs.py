@@ -196,8 +196,7 @@ def command_diff(name: str, other: str | None, stat: bool, raw: bool, as_json: b
     nightcrew diff api-1 api-3
     nightcrew diff --stat 1121-k3f9/lint
     """
-    from supervisor.features.landing import results
-    from supervisor.features.landing import results as offers
+    from supervisor.results import taking
 
     where = home()
     view = common.task_named(where, name)
@@ -205,8 +204,8 @@ def command_diff(name: str, other: str | None, stat: bool, raw: bool, as_json: b
         _between(view, common.task_named(where, other), stat=stat, raw=raw, as_json=as_json)
         return
     db = common.ledger(where, view.id)
-    text = results.diff(db, view, stat=stat)
-    for line in offers.left_out(db, view, results.repository_of(where, view)):
+    text = taking.diff(db, view, stat=stat)
+    for line in taking.left_out(db, view, taking.repository_of(where, view)):
         common.say(line)
     if as_json:
         common.print_json(task=view.id, base=view.base_oid, branch=view.branch, diff=_readable(text))
@@ -215,12 +214,12 @@ def command_diff(name: str, other: str | None, stat: bool, raw: bool, as_json: b
 
 
 def _between(view: TaskView, other: TaskView, *, stat: bool, raw: bool, as_json: bool) -> None:
-    from supervisor.features.landing import results
+    from supervisor.results import taking
 
     where = home()
-    first = results.result(common.ledger(where, view.id), view)
-    second = results.result(common.ledger(where, other.id), other)
-    text = results.between(first, second, stat=stat)
+    first = taking.result(common.ledger(where, view.id), view)
+    second = taking.result(common.ledger(where, other.id), other)
+    text = taking.between(first, second, stat=stat)
     if as_json:
         pair = [{"task": one.task, "base": one.base, "commit": one.tip} for one in (first, second)]
         common.print_json(**{"from": pair[0], "to": pair[1], "diff": _readable(text)})

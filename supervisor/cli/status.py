@@ -21,13 +21,12 @@ from supervisor.client import common, reading
 from supervisor.client.names import any_name
 from supervisor.features.landing import view as landing_view
 from supervisor.features.night import view as night_view
-from supervisor.features.review import rows as review_rows
 from supervisor.host.paths import Home, home
 from supervisor.kernel.admission import Verdict
 from supervisor.kernel.errors import UsageError, one_line
 from supervisor.kernel.format import rfc3339
 from supervisor.kernel.states import TaskState
-from supervisor.results import conflicts
+from supervisor.results import conflicts, verdicts
 from supervisor.server import gateway_report, lock
 from supervisor.store import archive, deliveries, journal, queries
 from supervisor.views import places, status, tasks_json, waits
@@ -134,7 +133,7 @@ def _print_json(where: Home, db: sqlite3.Connection | None, name: str | None, ev
     was_in = landing_view.outcomes(where.root, db, views) if db is not None else {}
     shape["results"] = {task: landing_view.outcome_shape(one) for task, one in was_in.items()}
     shape["conflicts"] = conflicts.of_living(where, views)
-    decided = review_rows.decisions(db, [view.id for view in views]) if db is not None else {}
+    decided = verdicts.decisions(db, [view.id for view in views]) if db is not None else {}
     shape["reviews"] = {task: {"verdict": one.verdict, "commit": one.tip, "why": one.why} for task, one in decided.items()}
     shape["agent_states"] = {**states, **_limited(shape["gateway"])}
     if db is not None and name is not None and len(views) == 1:

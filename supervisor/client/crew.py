@@ -18,16 +18,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from memory import mail_rows
 from supervisor.client import common, protocol, reading
-from supervisor.features.landing import results
 from supervisor.features.landing import rows as landing_rows
 from supervisor.features.landing import view as landing_view
 from supervisor.features.landing.rows import Outcome
 from supervisor.features.landing.rules import EntryState
 from supervisor.features.review import commands as review_commands
-from supervisor.features.review import rows as review_rows
-from supervisor.features.review import view as review_view
-from supervisor.features.review.rules import Decision, Verdict
-from supervisor.features.review.view import Review
 from supervisor.host import untrusted_fs
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import ConfigError, NightcrewError, NotFound, Refused, UsageError, one_line
@@ -35,7 +30,9 @@ from supervisor.kernel.format import many
 from supervisor.kernel.kind import COMMAND
 from supervisor.kernel.records import attempt_name
 from supervisor.kernel.states import TaskState
-from supervisor.results import conflicts
+from supervisor.results import conflicts, reviews, taking, verdicts
+from supervisor.results.reviews import Review
+from supervisor.results.verdicts import Decision, Verdict
 from supervisor.server import gateway_report, lock
 from supervisor.store import deliveries, journal, queries, rows, sqlite
 from supervisor.store.queries import TaskView
@@ -46,7 +43,6 @@ from supervisor.views.places import Train
 from supervisor.views.protocols import NewTask, Page, Text
 
 if TYPE_CHECKING:
-    from supervisor.features.review.view import Review  # a start has no time for it
     from supervisor.results.trial_merges import Standing
 
 
@@ -83,7 +79,7 @@ def find(where: Home) -> Results:
             ended = [one.task for one in every if not one.living]
             views = {view.id: view for view in queries.several(db, ended) if (view.result or {}).get("commits")}
             if views:
-                known = _Known(every, views, review_rows.decisions(db, list(views)), landing_rows.outcomes(db, views))
+                known = _Known(every, views, verdicts.decisions(db, list(views)), landing_rows.outcomes(db, views))
                 with contextlib.suppress(NightcrewError):
                     _look(where, found, known)
     return found
@@ -105,11 +101,10 @@ def _newest_of_projects(db: sqlite3.Connection) -> list[queries.RunView]:
 
 
 def _look(where: Home, found: Results, known: _Known) -> None:
-    from supervisor.features.landing import results
     from supervisor.results import trial_merges
 
     view = next(iter(known.done.values()))
-    stands = trial_merges.standing(results.repository_of(where, view), [one.name for one in known.every])
+    stands = trial_merges.standing(taking.repository_of(where, view), [one.name for one in known.every])
     done = [one for one in known.every if one.task in known.done]
     merged = {one.task for one in done if one.name in stands.merged or _has_landed(known.outcomes.get(one.task), stands.on)}
     lacking = [one.task for one in done if one.task not in merged and _is_whole(one, stands, known.decided.get(one.task))]
@@ -244,31 +239,26 @@ class PageReader:
 
     def _diff(self, view: TaskView, mark: str) -> Text | None:
         from supervisor.cli import colored_diff
-        from supervisor.features.review import view as review_view
 
         seen = self.result(view, mark)
         if seen is None:
             return None
         found, made = seen
-        head = [*colored_diff.styled(islice(review_view.head(found), 1, None), color=True), *review_view.stat(found)]
-        return Text([*head, *colored_diff.lines(found.diffs, review_view.beside(found), color=True)], made)
+        head = [*colored_diff.styled(islice(reviews.head(found), 1, None), color=True), *reviews.stat(found)]
+        return Text([*head, *colored_diff.lines(found.diffs, reviews.beside(found), color=True)], made)
 
     def result(self, view: TaskView, mark: str) -> tuple[Review, str] | None:
         """As `Looking.result`."""
-        from supervisor.features.landing import results
-        from supervisor.features.landing import results as offers
-        from supervisor.features.review import view as review_view
-
         if not view.branch:
             raise NotFound("no branch yet of", on=view.id)
         with contextlib.closing(common.ledger(self._where, view.id)) as db:
-            repository, tip = results.seen(db, view)
-            said = review_rows.comments(db, view.id), review_rows.decision(db, view.id)
+            repository, tip = taking.seen(db, view)
+            said = verdicts.comments(db, view.id), verdicts.decision(db, view.id)
             made = f"{tip} {view.state} {view.epoch} {hash(str(said))}"
             if made == mark:
                 return None
-            found = review_view.gather(db, view, repository, tip, conflicts.known(self._where, view.project))
-            return replace(found, left_out=offers.left_out(db, view, repository) if view.final else ()), made
+            found = reviews.gather(db, view, repository, tip, conflicts.known(self._where, view.project))
+            return replace(found, left_out=taking.left_out(db, view, repository) if view.final else ()), made
 
     def view(self, task: str) -> TaskView:
         """As `Looking.view`."""
@@ -566,12 +556,9 @@ class VerbActs:
 
     def merge_question(self, task: str) -> str:
         """As `Acts.merge_question`."""
-        from supervisor.features.landing import results
-        from supervisor.features.review import view as review_view
-
         with contextlib.closing(common.ledger(self._where, task)) as db:
-            found = results.result(db, queries.one(db, task))
-            return review_view.merge_question(db, queries.one(db, found.task), found.repository, found.tip)
+            found = taking.result(db, queries.one(db, task))
+            return reviews.merge_question(db, queries.one(db, found.task), found.repository, found.tip)
 
     def attach(self, view: TaskView) -> str:
         """As `Acts.attach`."""
@@ -614,11 +601,9 @@ class VerbActs:
 
     def take(self, task: str) -> str:
         """As `nightcrew take`, into the checkout that the task began from."""
-        from supervisor.features.landing import results
-
         with contextlib.closing(common.ledger(self._where, task)) as db:
             view = queries.one(db, task)
-            taken = results.take(db, view, Path(queries.run(db, view.run).root), results.How())
+            taken = taking.take(db, view, Path(queries.run(db, view.run).root), taking.How())
         return "; ".join([taken.sentence, *taken.commands, *taken.notes])
 
     def start(self, asked: NewTask) -> str:
@@ -639,7 +624,6 @@ class VerbActs:
     def go_on(self, task: str, prompt: str) -> str:
         """As `nightcrew review --send -m PROMPT`."""
         from supervisor.client import follow, follow_up
-        from supervisor.features.review import rules as review_rules
 
         with contextlib.closing(common.ledger(self._where, task)) as db:
             view = queries.one(db, task)
@@ -647,7 +631,7 @@ class VerbActs:
                 return self.send([task], prompt)
             if not prompt.strip():
                 raise UsageError("there is nothing to say")
-            key = review_rules.key(task, f"{prompt}\0{os.urandom(8).hex()}")
+            key = verdicts.key(task, f"{prompt}\0{os.urandom(8).hex()}")
             made = follow_up.submission(db, view, prompt, key, os.environ)
         return f"{view.name} goes on as {follow.hand_over(self._where, made, ()).tasks[0]}"
 
@@ -702,8 +686,8 @@ class ReviewActs:
     def _gathered(self, task: str) -> Iterator[tuple[sqlite3.Connection, Review]]:
         with contextlib.closing(common.ledger(self._where, task)) as db:
             view = queries.one(db, task)
-            repository, tip = results.seen(db, view)
-            yield db, review_view.gather(db, view, repository, tip, conflicts.known(self._where, view.project))
+            repository, tip = taking.seen(db, view)
+            yield db, reviews.gather(db, view, repository, tip, conflicts.known(self._where, view.project))
 
     @staticmethod
     def _check(found: Review, tip: str) -> None:

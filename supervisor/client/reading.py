@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from supervisor.client import common, protocol
-from supervisor.features.review import rows as review_rows
 from supervisor.host.paths import Home
 from supervisor.kernel.conversations import Delivery
 from supervisor.kernel.errors import NightcrewError, NotFound, one_line
 from supervisor.kernel.format import age
 from supervisor.kernel.states import TaskState
-from supervisor.results import conflicts
+from supervisor.results import conflicts, verdicts
 from supervisor.store import deliveries, queries
 from supervisor.views import figures, status
 
@@ -154,7 +153,7 @@ def lines(where: Home, db: sqlite3.Connection, view: queries.TaskView) -> Iterat
     for name, said in figures.facts(view):
         yield f"  {name:<9} {said}"
     yield from (f"  conflicts {said}" for said in conflicts.of_one(conflicts.known(where, view.project), view.id))
-    for one in review_rows.decisions(db, [view.id]).values():
+    for one in verdicts.decisions(db, [view.id]).values():
         yield f"  review    {one.verdict} {one.tip[:12]}{f': {one_line(one.why)}' if one.why else ''}"
     yield from (f"  {said}" for said in _conversation(db, view))
     for delivery in sent(db, [view]):

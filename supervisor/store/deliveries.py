@@ -7,8 +7,8 @@ import sqlite3
 from collections.abc import Collection
 
 from supervisor.features.pull_requests import rows as pull_requests_rows
-from supervisor.features.review import rows as review_rows
 from supervisor.kernel.conversations import Delivery, DeliveryState, Remarks
+from supervisor.results import verdicts
 from supervisor.store.sqlite import WriteAccess
 
 _SINCE = 3
@@ -46,7 +46,7 @@ class Deliveries:
                 ids.append(int(made.lastrowid or 0))
                 self._desk.journal(task, None, "send", {"delivery": ids[-1], "bytes": len(data), "sha256": digest})
                 if comments is not None:
-                    review_rows.sent(self._desk, task, comments, task, ids[-1])
+                    verdicts.sent(self._desk, task, comments, task, ids[-1])
                 if remarks is not None:
                     pull_requests_rows.given(self._desk, remarks.pull, remarks.keys, task, ids[-1])
                 given = "UPDATE mail SET state = 'given', delivery = ?, changed = ? WHERE id = ? AND state IN ('new', 'given')"
@@ -68,7 +68,7 @@ class Deliveries:
         with self._desk.writing():
             known = self.one(delivery)
             if state is DeliveryState.DROPPED:
-                review_rows.not_given(self._desk, known.task, delivery)
+                verdicts.not_given(self._desk, known.task, delivery)
                 pull_requests_rows.not_given(self._desk, delivery)
             self._move(delivery, state, reason, known.epoch)
             self._desk.db.execute("UPDATE delivery SET text = '' WHERE id = ?", (delivery,))

@@ -20,8 +20,6 @@ from supervisor.features.night import rows as night_rows
 from supervisor.features.night.rows import Nights
 from supervisor.features.pull_requests import rows as pull_requests_rows
 from supervisor.features.pull_requests.rows import PullRequests
-from supervisor.features.review import rows as review_rows
-from supervisor.features.review.rows import Reviews
 from supervisor.features.snapshots.rows import Snapshots
 from supervisor.kernel import codec
 from supervisor.kernel.decision import (
@@ -48,7 +46,9 @@ from supervisor.kernel.retry import BACKOFF_CAP_S, Tally
 from supervisor.kernel.spec import Submission, TaskSpec, already_open
 from supervisor.kernel.states import NEEDS_YOU, AttemptState, TaskState, Until
 from supervisor.kernel.task import Attempt, PauseState, Task, note, urgent_from
+from supervisor.results import verdicts
 from supervisor.results.candidates import Choices
+from supervisor.results.verdicts import Reviews
 from supervisor.store import rows, sqlite
 from supervisor.store.archive import Known, archived
 from supervisor.store.conversations import Conversations, Needs
@@ -340,7 +340,7 @@ class Ledger:
         if submission.token:
             api_rows.handed_over(self._desk, submission, run)
         if submission.reviewed:
-            review_rows.sent(self._desk, submission.reviewed, submission.comments, self.names_of_run(run)[0])
+            verdicts.sent(self._desk, submission.reviewed, submission.comments, self.names_of_run(run)[0])
         if submission.pull:
             pull_requests_rows.given(self._desk, submission.pull, submission.remarks, self.names_of_run(run)[0])
         self._journal(None, None, "submitted", {"run": run, "tasks": len(submission.spec.tasks)})

@@ -11,7 +11,7 @@ from supervisor.store.queries import TaskView
 from supervisor.views.crew import Crew
 
 if TYPE_CHECKING:
-    from supervisor.features.review.view import Review  # a start has no time for it
+    from supervisor.results.reviews import Review  # a start has no time for it
 
 
 class Page(StrEnum):

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from supervisor.client import protocol
-from supervisor.features.review import rows as review_rows
 from supervisor.host import files
 from supervisor.kernel.errors import Refused
+from supervisor.results import verdicts
 from supervisor.store import sqlite
 from tests.gateway.kit import know_prices, upstream
 from tests.gateway.simulator import Simulator
@@ -132,7 +132,7 @@ def test_a_verdict_holds_for_the_commit_that_was_seen(reviewed: House) -> None:
     assert [row["verdict"] for row in json.loads(reviewed.ok("review", "--json"))["results"]] == ["accepted before it changed"]
     reviewed.ok("review", "mul", "--reject", "-m", "too slow")
     with sqlite.connect_readonly(reviewed.home.ledger) as db:
-        decision = review_rows.decision(db, reviewed.task("mul").id)
+        decision = verdicts.decision(db, reviewed.task("mul").id)
     assert decision is not None and (decision.tip, decision.why) == (newer, "too slow")
     assert git(reviewed.repo, "rev-parse", decision.ref) == newer
     before = git(reviewed.repo, "rev-parse", "HEAD")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor.features.review.rules import QUOTED_MAX, TEXT_MAX, Comment, Decision, Verdict, checked, key, place, prompt, quoted
 from supervisor.kernel.errors import UsageError
+from supervisor.results.verdicts import QUOTED_MAX, TEXT_MAX, Comment, Decision, Verdict, checked, key, place, prompt, quoted
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.features.landing import results
-from supervisor.features.landing.results import Result
 from supervisor.host import files
 from supervisor.kernel.errors import Refused
-from supervisor.results import candidates
+from supervisor.results import candidates, taking
+from supervisor.results.taking import Result
 from supervisor.store import sqlite
 from tests.gateway.kit import know_prices, upstream
 from tests.gateway.simulator import Simulator
@@ -155,7 +154,7 @@ def test_the_chosen_one_is_taken_and_another_is_removed_while_its_ref_keeps_it(h
 def test_results_of_two_repositories_are_not_compared(tmp_path: Path) -> None:
     first, second = (discover(Git(tmp_path / "git"), make_repository(tmp_path / name)) for name in ("one", "two"))
     with pytest.raises(Refused, match="two repositories"):
-        results.between(Result("r/a", None, first, first.head), Result("s/b", None, second, second.head), stat=True)
+        taking.between(Result("r/a", None, first, first.head), Result("s/b", None, second, second.head), stat=True)
 
 
 @pytest.mark.one_in(3)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.features.review import rows as review_rows
-from supervisor.features.review.rules import COMMENTS_MAX, Comment
 from supervisor.kernel.conversations import DeliveryState
 from supervisor.kernel.errors import Refused
+from supervisor.results import verdicts
+from supervisor.results.verdicts import COMMENTS_MAX, Comment
 from supervisor.store import sqlite
 from supervisor.store.ledger import Ledger
 from tests.ledger.kit import Wall, submission, submit
@@ -29,7 +29,7 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
 
 def waiting(tmp_path: Path) -> list[int]:
     with closing(sqlite.connect_readonly(tmp_path / "ledger.db")) as db:
-        return [one.number for one in review_rows.unsent(db, SAID.task)]
+        return [one.number for one in verdicts.unsent(db, SAID.task)]
 
 
 def test_the_same_words_to_the_same_place_wait_once(ledger: Ledger, tmp_path: Path) -> None:

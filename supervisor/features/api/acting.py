@@ -16,11 +16,11 @@ from supervisor.client.submit import Workplace
 from supervisor.config.plan import TITLE_MAX
 from supervisor.features.api.models import PATCH_MAX, Order, TaskRequest
 from supervisor.features.api.rules import Token
-from supervisor.features.landing import results
 from supervisor.host.failpoint import failpoint
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import NightcrewError, NotFound, NotRunning, Refused, UsageError
 from supervisor.kernel.spec import Submission, TaskSpec
+from supervisor.results import taking
 from supervisor.server import lock
 from supervisor.store import archive
 from supervisor.store.queries import TaskView
@@ -108,9 +108,9 @@ class VerbDoors:
         """As `nightcrew diff`."""
         with contextlib.closing(archive.reader(self._where.ledger, self._where.archive, view.run)) as db:
             try:
-                found = results.result(db, view)
-                stat = results.diff(db, view, stat=True)
-                text = results.patch(db, view, PATCH_MAX) if patch else None
+                found = taking.result(db, view)
+                stat = taking.diff(db, view, stat=True)
+                text = taking.patch(db, view, PATCH_MAX) if patch else None
             except (NotFound, Refused):  # there is no branch yet, or no more
                 return {"base": view.base_oid, "tip": None, "stat": "", "patch": None}
         shown = None if text is None else text.decode("utf-8", "replace")

@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from supervisor.features.review.rules import NO_CLAIMS, Claims
 from supervisor.host import processes
 from supervisor.kernel.errors import NightcrewError, Refused
 from supervisor.kernel.names import Identity
+from supervisor.results.verdicts import NO_CLAIMS, Claims
 from supervisor.server.attempts.environments import Environments
 from supervisor.store.rows import AttemptRow, LaunchRow
 from worktrees import environments, refs, removal, rescue

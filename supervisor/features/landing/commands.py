@@ -220,12 +220,12 @@ def command_take(name: str, repo: Path, only_print: bool, with_changes: bool, fo
     nightcrew take lint
     nightcrew take --print lint
     """
-    from supervisor.features.landing import results
+    from supervisor.results import taking
 
     where = home()
     view = common.task_named(where, name)
-    how = results.How(only_print, force=force, with_changes=with_changes)
-    taken = results.take(common.ledger(where, view.id), view, repo, how)
+    how = taking.How(only_print, force=force, with_changes=with_changes)
+    taken = taking.take(common.ledger(where, view.id), view, repo, how)
     if as_json:
         common.print_json(task=taken.task, merged=taken.merged, commit=taken.commit, commands=list(taken.commands), notes=list(taken.notes))
     else:
@@ -259,12 +259,12 @@ def command_restore(name: str, branch: str | None, worktree: Path | None, tips: 
     nightcrew restore lint.1 --branch second-look
     nightcrew restore lint --worktree ../lint
     """
-    from supervisor.features.landing import results
+    from supervisor.results import taking
 
     where = home()
     view, epoch = _attempt(where, name)
     with contextlib.closing(common.ledger(where, view.id)) as db:
-        repository, done = results.restore(db, view, epoch, branch or "", tips=tips)
+        repository, done = taking.restore(db, view, epoch, branch or "", tips=tips)
     place = worktree.resolve() if worktree is not None else None
     added = place is not None and _checked_out(where, repository, done, place)
     if as_json:

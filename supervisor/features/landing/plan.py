@@ -12,19 +12,17 @@ from agents.kinds import kinds, of_task
 from supervisor.client import submit
 from supervisor.client.submit import Workplace
 from supervisor.config import plan
-from supervisor.features.landing import results
 from supervisor.features.landing import rows as landing_rows
-from supervisor.features.landing.results import Offer
 from supervisor.features.landing.rules import Entry, Event, Stage, Train
 from supervisor.features.landing.service import TrainGit
-from supervisor.features.review import rows as review_rows
-from supervisor.features.review.rules import Decision, Verdict
 from supervisor.host import cores
 from supervisor.kernel import train_orders
 from supervisor.kernel.errors import Refused
 from supervisor.kernel.spec import RunSpec, Submission, TaskSpec
 from supervisor.kernel.train_orders import ENTRIES_MAX, GATE_KIND, Candidate, Method, Orders, Terms
-from supervisor.results import candidates, trial_merges
+from supervisor.results import candidates, taking, trial_merges, verdicts
+from supervisor.results.taking import Offer
+from supervisor.results.verdicts import Decision, Verdict
 from supervisor.sandbox.policy import Tier
 from supervisor.store import journal, queries, rows
 from supervisor.store.queries import TaskView
@@ -80,7 +78,7 @@ def ready(db: sqlite3.Connection, place: Workplace, into: str | None) -> list[st
     if not done:
         return []
     stands = trial_merges.standing(repository, [one.name for one in done], landing.tip(repository, branch))
-    decided, landed = review_rows.decisions(db, [one.task for one in done]), landing_rows.landed(db, repository.project, branch)
+    decided, landed = verdicts.decisions(db, [one.task for one in done]), landing_rows.landed(db, repository.project, branch)
     names, of_groups = [], candidates.standings(db, [one.task for one in done])
     for one in reversed(done):
         tip, candidate = stands.tips.get(one.name), of_groups.get(one.task)
@@ -101,21 +99,19 @@ def left_out(db: sqlite3.Connection, place: Workplace, into: str | None) -> list
     `_LEFT_MAX`. Raises as `ready`."""
     tip = landing.tip(place.repository, into or _current(place))
     found, _ = journal.of_project(db, place.repository.project, ENTRIES_MAX)
-    lines = (
-        line for view in queries.several(db, [one.task for one in found]) for line in results.left_out(db, view, place.repository, tip)
-    )
+    lines = (line for view in queries.several(db, [one.task for one in found]) for line in taking.left_out(db, view, place.repository, tip))
     return list(itertools.islice(lines, _LEFT_MAX))
 
 
 def planned(db: sqlite3.Connection, views: Sequence[TaskView], place: Workplace, asked: Asked, environ: Mapping[str, str]) -> Planned:
-    """Return the train of these results. Raises Refused for a task that is unfit (see `offers.refuse_unfit`), was rejected, or belongs
+    """Return the train of these results. Raises Refused for a task that is unfit (see `taking.refuse_unfit`), was rejected, or belongs
     elsewhere; NotFound for a branch or a result that is gone."""
     repository, wanted = place.repository, place.project.land
     views = list({view.id: view for view in (candidates.of_group(db, view) for view in views)}.values())
     branch = asked.into or _current(place)
     base = landing.tip(repository, branch)
     specs = {view.id: rows.launch(db, view.id).spec for view in views}
-    decided = review_rows.decisions(db, list(specs))
+    decided = verdicts.decisions(db, list(specs))
     mended = landing_rows.asked(db, repository.project)
     offered = {view.id: _offer(db, place, view, asked) for view in views}
     entries = [_entry(view, specs[view.id], decided.get(view.id), offered[view.id].tip, force=asked.force) for view in views]
@@ -159,8 +155,8 @@ def _rejected(decision: Decision | None, tip: str) -> bool:
 def _offer(db: sqlite3.Connection, place: Workplace, view: TaskView, asked: Asked) -> Offer:
     if view.project != place.repository.project:
         raise Refused("cannot land", on=view.id, why=f"it does not belong to {place.repository.root}", hint=f"nightcrew status {view.id}")
-    results.refuse_unfit(view, "cannot land", force=asked.force)
-    return results.make_offer(db, place.repository, view, with_changes=asked.with_changes)
+    taking.refuse_unfit(view, "cannot land", force=asked.force)
+    return taking.make_offer(db, place.repository, view, with_changes=asked.with_changes)
 
 
 def _entry(view: TaskView, spec: TaskSpec, decision: Decision | None, tip: str, *, force: bool) -> Entry:

@@ -113,11 +113,11 @@ def read_result(name: Name) -> dict[str, Any]:
 
 def diff(name: Name, stat: bool = False, offset: Offset = 0) -> dict[str, Any]:
     """What a task changed since its base, as git shows it; with stat only which files. In parts: go on at next_offset."""
-    from supervisor.features.landing import results
+    from supervisor.results import taking
 
     view = common.task_named(home(), name)
     with contextlib.closing(common.ledger(home(), view.id)) as db:
-        text = results.diff(db, view, stat=stat)
+        text = taking.diff(db, view, stat=stat)
     shown = os.fsencode(text).decode("utf-8", "replace")
     return {"task": view.id, "base": view.base_oid, "branch": view.branch, **serving.quoted(f"the branch of {view.id}", shown, offset)}
 
@@ -174,20 +174,20 @@ def take(
 ) -> dict[str, Any]:
     """Merge a task's result into the branch that is checked out. Changes nothing without confirm: it then shows what would be merged and
     names the commit to confirm. Ask the person first. A client that can ask the person by itself is made to."""
-    from supervisor.features.landing import results
+    from supervisor.results import taking
 
     view = common.task_named(home(), name)
     commit = str((view.result or {}).get("tip") or "")
     with contextlib.closing(common.ledger(home(), view.id)) as db:
         if not confirm:
-            planned = results.take(db, view, Path(repo), results.How(only_print=True))
-            shown = escaped(results.diff(db, view, stat=True))[-4000:]
+            planned = taking.take(db, view, Path(repo), taking.How(only_print=True))
+            shown = escaped(taking.diff(db, view, stat=True))[-4000:]
             return {"merged": False, "confirm": commit, "commands": list(planned.commands), "notes": list(planned.notes), "changes": shown}
         if confirm != commit:
             raise Refused("cannot take", on=view.id, why="confirm is not its last commit", hint="call take without confirm")
         if not isinstance(agreed, AcceptedElicitation) or not agreed.data.merge:
             raise Refused("not taken", on=view.id, why="the person did not agree", kept="the checkout", hint="ask what is wrong with it")
-        taken = results.take(db, view, Path(repo), results.How(only=confirm))
+        taken = taking.take(db, view, Path(repo), taking.How(only=confirm))
     said = {"commands": list(taken.commands), "notes": list(taken.notes), "said": taken.sentence}
     return {"merged": taken.merged, "commit": taken.commit, **said}
 

@@ -619,10 +619,10 @@ def _diff(where: Home, task: Task, room: int) -> Diff | None:
 
 def _live(where: Home, task: Task) -> bytes | None:
     """Of a task that still runs: what it has committed by now; None when that is too large."""
-    from supervisor.features.landing import results
+    from supervisor.results import taking
 
     db: sqlite3.Connection = common.ledger(where)
-    return results.patch(db, queries.one(db, task.id), _LIVE_BYTES)
+    return taking.patch(db, queries.one(db, task.id), _LIVE_BYTES)
 
 
 def publish(where: Home, report: Mapping[str, Any], form: str | None, out: Path | None) -> Path | None:

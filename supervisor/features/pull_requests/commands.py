@@ -16,7 +16,6 @@ import click
 
 from supervisor.client import common, follow, follow_up
 from supervisor.client.names import done_name
-from supervisor.features.landing import results
 from supervisor.features.pull_requests import forge_cli, forge_requests
 from supervisor.features.pull_requests import push as pushing
 from supervisor.features.pull_requests import remarks as pull_requests_remarks
@@ -27,9 +26,6 @@ from supervisor.features.pull_requests.forge_requests import PAGE, PAGES_MAX, Fo
 from supervisor.features.pull_requests.push import Pusher
 from supervisor.features.pull_requests.remarks import Remark, Round
 from supervisor.features.pull_requests.rules import PullRequest, State, Tool, short_branch
-from supervisor.features.review import view as review_view
-from supervisor.features.review.rules import Verdict, key
-from supervisor.features.review.view import Review
 from supervisor.gateway.keys import Redactor
 from supervisor.host import files
 from supervisor.host.failpoint import failpoint
@@ -38,8 +34,10 @@ from supervisor.kernel import remotes
 from supervisor.kernel.errors import NeedsHuman, NotFound, Refused, UsageError, one_line
 from supervisor.kernel.format import many
 from supervisor.kernel.remotes import Forge, RemoteUrl
-from supervisor.results import candidates, conflicts
+from supervisor.results import candidates, conflicts, reviews, taking
 from supervisor.results.candidates import Standing
+from supervisor.results.reviews import Review
+from supervisor.results.verdicts import Verdict, key
 from supervisor.store import queries, rows, sqlite
 from worktrees.repository import Repository
 
@@ -230,7 +228,7 @@ def refuse(review: Review, standing: Standing | None, *, force: bool) -> None:
         why = f"nobody has chosen a candidate of {standing.group}" if standing.open else f"it was not chosen of {standing.group}"
         raise Refused("not pushed", on=view.id, why=why, kept="the result", hint=hint)
     if view.final:
-        results.refuse_unfit(view, "not pushed")
+        taking.refuse_unfit(view, "not pushed")
 
 
 def decide(db: sqlite3.Connection, review: Review, target: RemoteUrl, options: Options, choose: Callable[[str | None], Tool]) -> Order:
@@ -297,7 +295,7 @@ def tool_for(where: Home, target: RemoteUrl, asked: str | None, environ: Mapping
 def _body(review: Review, prompt: str, commits: int) -> str:
     clean, said = Redactor().clean, review.result.get("gate")
     gate = f"{review.gate}: {_gate_words(review, said)}" if review.gate else ""
-    notes = [f"{review_view.size(review.diffs)}, {many(commits, 'commit')}", *review_view.spent(review.result)]
+    notes = [f"{reviews.size(review.diffs)}, {many(commits, 'commit')}", *reviews.spent(review.result)]
     notes += [f"conflicts {text}" for text in review.conflicts]
     message = clean(str((review.result.get("agent") or {}).get("message") or ""))
     facts = pull_requests_remarks.Facts(
@@ -323,7 +321,7 @@ def lines(order: Order) -> Iterator[str]:
     """What goes where, and what a person should know before."""
     view, review = order.review.view, order.review
     again = f"; our last push left it at {order.known.pushed[:12]}" if order.known is not None and order.known.pushed else ""
-    yield f"{view.id}: commit {order.commit[:12]}, {order.commits} over {order.base}, {review_view.size(review.diffs)}"
+    yield f"{view.id}: commit {order.commit[:12]}, {order.commits} over {order.base}, {reviews.size(review.diffs)}"
     yield f"goes to {order.target.plain} as branch {order.branch}{again}"
     if not view.final:
         yield "its agent works: what it has committed by now is pushed"
@@ -357,14 +355,14 @@ def push(where: Home, name: str, options: Options, environ: Mapping[str, str]) -
     """Push, and open or update the pull request; what `--json` prints. Raises Refused, NeedsHuman, and as the doors."""
     with contextlib.closing(common.ledger(where)) as db:
         view = common.task_named(where, name, archived=False)
-        repository, tip = results.seen(db, view)
-        review = review_view.gather(db, view, repository, tip, conflicts.known(where, view.project))
+        repository, tip = taking.seen(db, view)
+        review = reviews.gather(db, view, repository, tip, conflicts.known(where, view.project))
         refuse(review, candidates.standings(db, [view.id]).get(view.id), force=options.force)
         remote = pushing.remote_of(repository, options.base or repository.branch or "", options.remote)
         pusher = Pusher(repository, remote, environ, terminal=sys.stdin.isatty())
         target = pusher.target()
         order = decide(db, review, target, options, lambda asked: tool_for(where, target, asked, environ))
-        for line in (*lines(order), *results.left_out(db, view, repository)):
+        for line in (*lines(order), *taking.left_out(db, view, repository)):
             common.say(one_line(line))
         if options.dry_run:
             click.echo(f"{order.title}\n\n{order.body}", err=True)

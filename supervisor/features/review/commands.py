@@ -16,12 +16,6 @@ import click
 
 from supervisor.client import common, follow, follow_up, reading
 from supervisor.client.names import done_name
-from supervisor.features.landing import results
-from supervisor.features.review import rows as review_rows
-from supervisor.features.review import rules as review_rules
-from supervisor.features.review import view as review_view
-from supervisor.features.review.rules import Comment, Verdict
-from supervisor.features.review.view import Review
 from supervisor.host import files
 from supervisor.host.failpoint import failpoint
 from supervisor.host.paths import Home, home
@@ -31,13 +25,14 @@ from supervisor.kernel.diffs import FileDiff
 from supervisor.kernel.errors import NightcrewError, NotFound, Refused, UsageError, one_line
 from supervisor.kernel.format import many
 from supervisor.kernel.states import TaskState
-from supervisor.results import conflicts, trial_merges
+from supervisor.results import conflicts, reviews, taking, trial_merges, verdicts
+from supervisor.results.reviews import Review
+from supervisor.results.verdicts import Comment, Verdict
 from supervisor.store import journal, queries
 from supervisor.views import status
 from worktrees import refs
 
 if TYPE_CHECKING:
-    from supervisor.features.review.view import Review
     from supervisor.store.queries import TaskView
 
 
@@ -93,25 +88,20 @@ def command(name: str | None, as_json: bool, **options: Any) -> int:
 
 
 def _gathered(db: sqlite3.Connection, where: Home, view: TaskView) -> Review:
-    from supervisor.features.landing import results
-    from supervisor.features.landing import results as offers
-    from supervisor.features.review import view as review_view
-
-    repository, tip = results.seen(db, view)
-    made = review_view.gather(db, view, repository, tip, reading.last_matrix(where, db, view.project, LOOK_S, view.id))
-    return replace(made, left_out=offers.left_out(db, view, repository))
+    repository, tip = taking.seen(db, view)
+    made = reviews.gather(db, view, repository, tip, reading.last_matrix(where, db, view.project, LOOK_S, view.id))
+    return replace(made, left_out=taking.left_out(db, view, repository))
 
 
 def _show(review: Review, *, stat: bool, as_json: bool) -> int:
     from supervisor.cli import colored_diff
-    from supervisor.features.review import view as review_view
 
     if as_json:
-        common.print_json(**review_view.shape(review))
+        common.print_json(**reviews.shape(review))
         return 0
     color = common.use_color()
-    diff = () if stat else colored_diff.lines(review.diffs, review_view.beside(review), color=color)
-    shown = itertools.chain(colored_diff.styled(review_view.head(review), color=color), review_view.stat(review), diff)
+    diff = () if stat else colored_diff.lines(review.diffs, reviews.beside(review), color=color)
+    shown = itertools.chain(colored_diff.styled(reviews.head(review), color=color), reviews.stat(review), diff)
     if common.can_redraw():
         os.environ.setdefault("LESS", "FRX")  # as git does: what fits on the screen is printed, and stays there
         click.echo_via_pager((for_terminal(f"{line}\n") for line in shown), color=color)
@@ -247,7 +237,7 @@ def refuse_without_reader(db: sqlite3.Connection, view: queries.TaskView) -> Non
 
 def comment(where: Home, review: Review, place: str, text: str) -> dict[str, Any]:
     """Keep one comment. Raises UsageError, NotFound."""
-    path, first, last = review_rules.place(place)
+    path, first, last = verdicts.place(place)
     return {"comment": _keep(where, review, [_made(review, path, first, last, text)])[0]}
 
 
@@ -258,14 +248,14 @@ def _keep(where: Home, review: Review, made: Sequence[Mapping[str, Any]]) -> lis
 
 
 def _made(review: Review, path: str, first: int, last: int, text: str) -> dict[str, Any]:
-    words, file = review_rules.checked(text), _file_named(review, path)
-    quoted = review_rules.quoted(_lines_of(review, file), first, last)
-    return {"tip": review.tip, "path": review_rules.named(file), "first": first, "last": last, "quoted": quoted, "text": words}
+    words, file = verdicts.checked(text), _file_named(review, path)
+    quoted = verdicts.quoted(_lines_of(review, file), first, last)
+    return {"tip": review.tip, "path": verdicts.named(file), "first": first, "last": last, "quoted": quoted, "text": words}
 
 
 def _file_named(review: Review, path: str) -> str:
     """A file of the result: as it is called, or as it is shown."""
-    shown = {name: one.path for one in review.diffs for name in (one_line(one.path), review_rules.named(one.path), one.path)}
+    shown = {name: one.path for one in review.diffs for name in (one_line(one.path), verdicts.named(one.path), one.path)}
     return shown.get(path, path)
 
 
@@ -313,7 +303,7 @@ def send(where: Home, db: sqlite3.Connection, review: Review, more: str, environ
     if not waiting and not more.strip():
         raise UsageError("there is nothing to send", why="no comment waits", hint=f"nightcrew review {view.id} --comment FILE:LINE TEXT")
     follow_up.refuse_without_prompt(db, view.id)
-    text, numbers = common.typable(review_rules.prompt(view.id, waiting, more).encode("utf-8", "replace")), [one.number for one in waiting]
+    text, numbers = common.typable(verdicts.prompt(view.id, waiting, more).encode("utf-8", "replace")), [one.number for one in waiting]
     if not view.final:
         answer = common.ask(where, "review", {"op": "send", "task": view.id, "numbers": numbers, "text": text})
         return {"sent": len(numbers), "to": view.id, "state": answer["delivery"]["state"]}
@@ -324,7 +314,7 @@ def send(where: Home, db: sqlite3.Connection, review: Review, more: str, environ
 
 def _key(task: str, waiting: list[Comment], text: str) -> str:
     """Two commands that send the same comments make one run; the same words without one may be said again."""
-    return review_rules.key(task, f"{text}\0{waiting[0].number if waiting else os.urandom(8).hex()}")
+    return verdicts.key(task, f"{text}\0{waiting[0].number if waiting else os.urandom(8).hex()}")
 
 
 def decide(where: Home, review: Review, verdict: str, why: str, at: str | None) -> dict[str, Any]:
@@ -334,8 +324,8 @@ def decide(where: Home, review: Review, verdict: str, why: str, at: str | None) 
         hint = f"nightcrew review {view.id}"
         raise Refused("not decided", on=view.id, why=f"its result is {review.tip[:12]} by now", kept="its verdict as it was", hint=hint)
     if not view.final:
-        results.refuse_unfit(view, "not decided")
-    ref, words = "", review_rules.checked(why) if why.strip() else ""
+        taking.refuse_unfit(view, "not decided")
+    ref, words = "", verdicts.checked(why) if why.strip() else ""
     if verdict == Verdict.REJECTED:
         ref = records.rejected_ref(view.id, view.epoch)
         _keep_on(review, ref)
@@ -374,8 +364,8 @@ def waiting(where: Home) -> Iterator[dict[str, Any]]:
         views = {one.task: queries.one(db, one.task) for one in found if not one.living}
         if not views:
             return
-        decided = review_rows.decisions(db, list(views))
-        repository = results.repository_of(where, next(iter(views.values())))
+        decided = verdicts.decisions(db, list(views))
+        repository = taking.repository_of(where, next(iter(views.values())))
         stands = trial_merges.standing(repository, [one.name for one in found])
         matrix = conflicts.known(where, next(iter(views.values())).project)
         beside = conflicts.beside(matrix.conflicts(), matrix.on)
@@ -389,7 +379,7 @@ def waiting(where: Home) -> Iterator[dict[str, Any]]:
             looked += 1
             row = {**_row(view), "commit": tip, "weakens_gate": None, "conflicts": beside.get(view.id, "")}
             if looked <= LOOKED_THROUGH:
-                row["size"], row["weakens_gate"] = review_view.looked_through(db, view, repository, stands.head, tip)
+                row["size"], row["weakens_gate"] = reviews.looked_through(db, view, repository, stands.head, tip)
             yield {**row, "verdict": "" if decision is None else f"{decision.verdict} before it changed"}
 
 

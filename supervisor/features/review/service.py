@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from supervisor.client import follow_up
-from supervisor.features.review.rules import Comment, Decision, Verdict
 from supervisor.host.failpoint import failpoint
 from supervisor.kernel import codec
 from supervisor.kernel.errors import NotFound
+from supervisor.results.verdicts import Comment, Decision, Verdict
 from supervisor.server import requests
 from supervisor.server.attempts import sending
 

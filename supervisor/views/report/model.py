@@ -16,11 +16,10 @@ from nightcrew.plugins.analyze import results
 from nightcrew.plugins.analyze.findings import Finding, Severity, order
 from nightcrew.plugins.analyze.results import CORES, PHASE, Phase
 from supervisor import __version__
-from supervisor.features.review import rows as review_rows
-from supervisor.features.review.rules import Decision
 from supervisor.kernel.format import duration, rfc3339
 from supervisor.kernel.states import TaskState
-from supervisor.results import comparison
+from supervisor.results import comparison, verdicts
+from supervisor.results.verdicts import Decision
 from supervisor.store import queries
 from supervisor.store.queries import RunView, TaskView
 from supervisor.views import figures, status, waits
@@ -46,7 +45,7 @@ def build(db: sqlite3.Connection, run: RunView, root: Path, now: float) -> dict[
     found = results.figures(results.spans(outcomes), _cores(outcomes), results.spoilt(outcomes))
     crew = [one.facts for one in analysts if one.facts is not None and one.phase is Phase.CREW]
     summary = results.summary(analysts, found) if analysts else None
-    decided = review_rows.decisions(db, [view.id for view in views])
+    decided = verdicts.decisions(db, [view.id for view in views])
     groups = comparison.of_tasks(db, [view.id for view in views])
     chosen = comparison.chosen(groups)
     tasks = [

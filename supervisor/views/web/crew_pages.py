@@ -16,11 +16,11 @@ from pygments.lexers import get_lexer_for_filename
 from pygments.token import Token
 from pygments.util import ClassNotFound
 
-from supervisor.features.review import view as review_view
-from supervisor.features.review.rules import named
-from supervisor.features.review.view import Review
 from supervisor.kernel.diffs import FileDiff, Hunk
 from supervisor.kernel.errors import NightcrewError, UsageError, one_line
+from supervisor.results import reviews
+from supervisor.results.reviews import Review
+from supervisor.results.verdicts import named
 from supervisor.store.queries import TaskView
 from supervisor.views import status
 from supervisor.views.crew import LETTERS
@@ -269,7 +269,7 @@ def shape(found: Review) -> dict[str, Any]:
 
 
 def _about(found: Review) -> dict[str, Any]:
-    head = list(review_view.head(found))[1:]
+    head = list(reviews.head(found))[1:]
     return {
         "tip": found.tip,
         "base": found.base,

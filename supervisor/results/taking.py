@@ -15,14 +15,13 @@ from agents.status import AgentState, Evidence, fuse
 from supervisor.client import protocol
 from supervisor.features.landing import rows as landing_rows
 from supervisor.features.landing.rules import EntryState
-from supervisor.features.review import rows as review_rows
 from supervisor.host import audit_log, files
 from supervisor.host.paths import Home, home
 from supervisor.kernel import codec, records
 from supervisor.kernel.errors import HostError, NightcrewError, NotFound, Refused, some_of
 from supervisor.kernel.gate_files import flags, what_runs
 from supervisor.kernel.states import TaskState
-from supervisor.results import candidates
+from supervisor.results import candidates, verdicts
 from supervisor.server.attempts.environments import Environments
 from supervisor.store import queries, rows, sqlite
 from supervisor.store.queries import TaskView
@@ -267,7 +266,7 @@ def take(db: sqlite3.Connection, view: TaskView, where: Path, how: How) -> Taken
     """Merge the task's commits into the branch checked out at `where`: a result that is done, what a cancelled task left, and what an agent
     that is idle in its terminal has committed.
 
-    Raises Refused, with nothing changed, when the task is unfit (see `offers.refuse_unfit`; the command for one that failed can still be
+    Raises Refused, with nothing changed, when the task is unfit (see `refuse_unfit`; the command for one that failed can still be
     printed), a person rejected its result, `where` is another repository, the branch was cleaned away, the checkout is dirty, or the merge
     would conflict.
     """
@@ -295,7 +294,7 @@ def take(db: sqlite3.Connection, view: TaskView, where: Path, how: How) -> Taken
         command = f"git -C {shlex.quote(str(repository.root))} merge {shlex.quote(offer.ref)}"
         said = "nothing was merged; this is what would do it"
         return Taken(view.id, merged=False, commit=None, commands=(command,), sentence=said, notes=offer.notes)
-    decision = review_rows.decision(db, view.id)
+    decision = verdicts.decision(db, view.id)
     if decision is not None and decision.rejects(offer.tip) and not how.force:
         hint = f"nightcrew review {view.id}, or nightcrew take --force {view.id}"
         raise Refused("will not take", on=view.id, why="you rejected it", kept=f"the checkout, {decision.ref}", hint=hint)

@@ -8,16 +8,15 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from memory.leases import unleased_note
-from supervisor.features.review import rows as review_rows
-from supervisor.features.review.rules import Comment, Decision, named
 from supervisor.kernel.diffs import FileDiff
 from supervisor.kernel.errors import NotFound, one_line
 from supervisor.kernel.format import age, many, money
 from supervisor.kernel.gate_files import Flag, flags
 from supervisor.kernel.result import TAMPERING, tampering
 from supervisor.kernel.states import TaskState
-from supervisor.results import conflicts
+from supervisor.results import conflicts, verdicts
 from supervisor.results.conflicts import Matrix
+from supervisor.results.verdicts import Comment, Decision, named
 from supervisor.store import rows
 from supervisor.store.queries import TaskView
 from supervisor.views import status
@@ -79,7 +78,7 @@ def gather(db: sqlite3.Connection, view: TaskView, repository: Repository, tip: 
     gate = rows.launch(db, view.id).spec.gate_words
     found = flags(patches.of_diffs(repository, base, diffs), gate)
     said = tuple(conflicts.of_one(matrix, view.id))
-    comments, decision = tuple(review_rows.comments(db, view.id)), review_rows.decision(db, view.id)
+    comments, decision = tuple(verdicts.comments(db, view.id)), verdicts.decision(db, view.id)
     return Review(view, repository, base, tip, merged, diffs, found, gate, said, comments, decision)
 
 
