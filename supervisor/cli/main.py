@@ -171,7 +171,7 @@ PLACES = {
     "land": "supervisor.features.landing.commands:command_land",
     "pr": "supervisor.features.pull_requests.commands:command",
     "restore": "supervisor.features.landing.commands:command_restore",
-    "clean": "supervisor.features.clean.commands:command",
+    "clean": "supervisor.features.retention.commands:command",
     "kinds": "supervisor.cli.setup:command_kinds",
     "trust": "supervisor.cli.setup:command_trust",
     "snapshot": "supervisor.features.snapshots.commands:command_snapshot",

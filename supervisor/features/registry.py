@@ -13,7 +13,6 @@ BUILT_IN = (
         needs="supervisor.features.best_of.service:choices",
         acts={"Compare": "supervisor.features.best_of.service:compare"},
     ),
-    Feature("clean", requests={"clean": "supervisor.features.clean.service:handle"}),
     Feature("conflicts", service="supervisor.features.conflicts.service:serve"),
     Feature(
         "landing",
@@ -56,7 +55,7 @@ BUILT_IN = (
         "retention",
         service="supervisor.features.retention.service:serve",
         after=("audit",),
-        requests={"keep": "supervisor.features.retention.service:handle"},
+        requests={"clean": "supervisor.features.retention.worktrees:handle", "keep": "supervisor.features.retention.service:handle"},
     ),
     Feature("review", requests={"review": "supervisor.features.review.service:OPS"}),
     Feature("snapshots", requests={"snapshot": "supervisor.features.snapshots.service:OPS"}),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.features.clean import commands as clean_commands
+from supervisor.features.retention import commands as clean_commands
 from tests.cli.terminal import COMMAND
 from tests.support import GIT_IDENTITY, House, git, make_repository, plan_of, shell_task, wait_until
 

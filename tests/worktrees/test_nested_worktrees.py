@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.features.clean.service import Cleaning
+from supervisor.features.retention.worktrees import Cleaning
 from supervisor.kernel.errors import Refused
 from tests.worktrees.conftest import World
 from worktrees.collect_work import Why

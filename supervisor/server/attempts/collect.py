@@ -16,7 +16,7 @@ from agents.tmux import Tmux
 from memory import leases
 from memory.leases import Beside
 from supervisor.features.best_of import service as best_of_service
-from supervisor.features.clean.service import alive_inside
+from supervisor.features.retention.worktrees import alive_inside
 from supervisor.features.snapshots.rules import SnapshotSpec
 from supervisor.gateway import status_client
 from supervisor.host import files, processes, scratch, untrusted_fs

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from agents.kinds import of_task, to_run
 from agents.tmux import Tmux
 from supervisor.features.best_of import service as best_of_service
-from supervisor.features.clean.service import Candidate, Cleaner, Cleaning, Decided
+from supervisor.features.retention.worktrees import Candidate, Cleaner, Cleaning, Decided
 from supervisor.features.snapshots.service import SnapshotDesk
 from supervisor.host import cores, files
 from supervisor.host.clock import Clock
