@@ -53,7 +53,7 @@ def test_a_package_adds_a_verb_a_request_a_kind_and_a_table(house: House, python
     nightcrew("run", plan)
     assert "hello from a plan" in nightcrew("logs", "greet")
     program = "import json, sys; from supervisor.host.paths import home; from supervisor.views.web import serving"
-    program += "; print(json.dumps(serving.sources(home()).reads['more']({})))"
+    program += "; print(json.dumps(serving.more_tables(home())))"
     (section,) = json.loads(_do(python, "-I", "-c", program, env=house.env))["sections"]
     assert section["title"] == "Hello from a package"
     assert sorted(task.rpartition("/")[2] for task, _ in section["rows"]) == ["greet", "other"]

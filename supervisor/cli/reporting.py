@@ -18,14 +18,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from supervisor.client import common, reading
-from supervisor.features.conflicts import view as conflicts_view
 from supervisor.host import files
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import NotFound, UsageError
 from supervisor.kernel.format import many
-from supervisor.store import archive, queries
 from supervisor.results import conflicts
-from supervisor.store import queries
+from supervisor.store import archive, queries
 from supervisor.views.report import model, pages, words
 
 if TYPE_CHECKING:

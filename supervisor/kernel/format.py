@@ -1,4 +1,5 @@
-"""The one spelling of figures for people; no other module formats them. `supervisor/views/web/static/format.js` is its copy for the page.
+"""The one spelling of figures for people; no other module formats them. `supervisor/views/web/static/format.js` has the copy of
+those that the page's own scripts need.
 
 | what | spelling |
 | --- | --- |

@@ -80,7 +80,8 @@ def test_a_duration_is_short_and_says_at_least_what_its_unit_can(seconds: float)
 
 
 def test_the_page_spells_them_as_the_terminal_does() -> None:
-    cases = [(name, value) for name, found in SPELLINGS.items() for value, _ in found]
+    shared = ("duration", "age", "short", "percent")
+    cases = [(name, value) for name in shared for value, _ in SPELLINGS[name]]
     script = f"""
         import * as figures from "{ROOT / "supervisor/views/web/static/format.js"}";
         console.log(JSON.stringify({json.dumps(cases)}.map(([name, value]) => figures[name](value))));
@@ -88,7 +89,7 @@ def test_the_page_spells_them_as_the_terminal_does() -> None:
     done = subprocess.run(["node", "--input-type=module", "-e", script], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
     said = ["-" if shown is None else shown for shown in json.loads(done.stdout)]
-    wanted = [shown for found in SPELLINGS.values() for _, shown in found]
+    wanted = [shown for name in shared for _, shown in SPELLINGS[name]]
     assert list(zip(cases, said, strict=True)) == list(zip(cases, wanted, strict=True))
 
 

@@ -145,8 +145,8 @@ def page(home: Home, run: str, name: str) -> str:
 
 # Pages
 # -----
-# The pages beside the crew's: limits, runs, trains, maps, memory, mail, audit, resources. Their scripts ask for what `models`
-# makes.
+# The pages beside the crew's: limits, runs, trains, maps, memory, mail, audit, resources. `drawing` makes elements of what
+# `models` reads.
 #
 # A report of a run is a document of its own, under a policy of its own. A browser can only open it by its address, so the address
 # holds a proof that one of our pages gave it: the cookie alone is sent to every port of this machine.
@@ -156,17 +156,11 @@ Read = Callable[[Asked], Mapping[str, Any]]
 SHARED_S = 1.0
 """An answer is given to all who ask for the same in so many seconds."""
 VENDOR = Path(__file__).parent / "vendor"
+_ROWS = ("Runs", "Trains", "Maps", "Memory", "Mail", "Audit", "Resources", "More")
 PAGES = (
     Page("/limits", "Limits", "limits.js", "Limits"),
-    Page("/runs", "Runs", "runs.js", "Runs"),
-    Page("/run/{run}", "Run", "runs.js"),
-    Page("/trains", "Trains", "trains.js", "Trains"),
-    Page("/maps", "Maps", "maps.js", "Maps"),
-    Page("/memory", "Memory", "memory.js", "Memory"),
-    Page("/mail", "Mail", "mail.js", "Mail"),
-    Page("/audit", "Audit", "audit.js", "Audit"),
-    Page("/resources", "Resources", "resources.js", "Resources"),
-    Page("/more", "More", "more.js", "More"),
+    Page("/run/{run}", "Run", "rows.js"),
+    *(Page(f"/{one.lower()}", one, "rows.js", one) for one in _ROWS),
 )
 
 
@@ -175,7 +169,7 @@ class Sources:
     """Who looks. All but the topics are called in threads, and may raise NightcrewError."""
 
     reads: Mapping[str, Read]
-    """By the name that their address has after `/data/`."""
+    """What a page shows, as `drawing.page`, by the name that it has in its address and after `/data/`."""
     report: Callable[[str, str], str]
     """The report of a run, of a kind."""
     topics: Mapping[str, Callable[[str], Topic]]
@@ -183,13 +177,11 @@ class Sources:
 
 def feature(sources: Sources) -> Feature:
     """All of them. The page More is there when another package has something to show."""
-    secret = os.urandom(32)
-    reads = {**sources.reads, "run": _with_reports(sources.reads["run"], secret)}
     return Feature(
         pages=PAGES if "more" in sources.reads else tuple(page for page in PAGES if page.path != "/more"),
         routes=(
-            *(Route("GET", f"/data/{name}", Access.DATA, _data(read)) for name, read in reads.items()),
-            Route("GET", "/report/{run}/{kind}/{proof}", Access.PAGE, _report(sources, secret)),
+            *(Route("GET", f"/data/{name}", Access.DATA, _data(read)) for name, read in sources.reads.items()),
+            Route("GET", "/report/{run}/{kind}/{proof}", Access.PAGE, _report(sources)),
             Route("GET", "/uplot.js", Access.OPEN, _vendored(_uplot, "text/javascript")),
             Route("GET", "/uplot.css", Access.OPEN, _vendored(_uplot_style, "text/css")),
         ),
@@ -239,29 +231,23 @@ def _read(read: Read, asked: Asked) -> Mapping[str, Any]:
 # Reports --------------------------------------------------------------------------------------------------------------------------
 
 
-def _with_reports(read: Read, secret: bytes) -> Read:
-    """With the address of each report of the run."""
-
-    def found(asked: Asked) -> Mapping[str, Any]:
-        shape = read(asked)
-        run = shape["run"]
-        return {**shape, "run": {**run, "reports": [{"kind": kind, "href": _address(secret, run["id"], kind)} for kind in run["reports"]]}}
-
-    return found
+_SECRET = os.urandom(32)
+"""Proves that an address of a report is from a page of this process."""
 
 
-def _address(secret: bytes, run: str, kind: str) -> str:
-    return f"/report/{quote(run, safe='')}/{kind}/{_proof(secret, run, kind)}"
+def report_address(run: str, kind: str) -> str:
+    """Where a browser can open a report of a run."""
+    return f"/report/{quote(run, safe='')}/{kind}/{_proof(run, kind)}"
 
 
-def _proof(secret: bytes, run: str, kind: str) -> str:
-    return hmac.new(secret, f"{run}\0{kind}".encode(), hashlib.sha256).hexdigest()
+def _proof(run: str, kind: str) -> str:
+    return hmac.new(_SECRET, f"{run}\0{kind}".encode(), hashlib.sha256).hexdigest()
 
 
-def _report(sources: Sources, secret: bytes) -> Callable[[web.Request, Who | None], Any]:
+def _report(sources: Sources) -> Callable[[web.Request, Who | None], Any]:
     async def answer(request: web.Request, who: Who | None) -> web.StreamResponse:  # noqa: ARG001 - a handler
         run, kind, proof = (request.match_info[name] for name in ("run", "kind", "proof"))
-        if not hmac.compare_digest(proof.encode(), _proof(secret, run, kind).encode()):
+        if not hmac.compare_digest(proof.encode(), _proof(run, kind).encode()):
             raise NotFound("this address of a report is of another time", on=run[:40], hint="open it again from the page of the run")
         page = await asyncio.to_thread(sources.report, run, kind)
         return web.Response(text=page, content_type="text/html", headers={"Content-Security-Policy": report_policy()})
@@ -485,13 +471,4 @@ def _commands(train: Train) -> list[str]:
 def _groups(db: sqlite3.Connection, project: str) -> list[Shape]:
     names = [str(row[0]) for row in db.execute(_GROUPS, (LOOKED_AT, project, GROUPS))]
     found = {one["group"]: one for one in comparison.of_tasks(db, names)}
-    return [_group(found[name]) for name in names if name in found]
-
-
-def _group(one: Shape) -> Shape:
-    return {
-        **one,
-        "heads": comparison.HEADS[1:],
-        "cells": [list(row) for row in comparison.cells(one)],
-        "why": comparison.reasons(one),
-    }
+    return [found[name] for name in names if name in found]

@@ -39,7 +39,7 @@ from supervisor.kernel.format import duration, rfc3339
 from supervisor.kernel.names import Identity
 from supervisor.store import sqlite
 from supervisor.views.status import cut
-from supervisor.views.web import crew_pages, models, pages
+from supervisor.views.web import crew_pages, drawing, models, pages
 from supervisor.views.web.events import Feature, State, plain
 from supervisor.views.web.pages import Asked, Sources, number
 from supervisor.views.web.server import Connections, Server, application, logger, more_files
@@ -327,26 +327,48 @@ def sources(home: Home) -> Sources:
     check, looks = Check(), models.Looks()
     return Sources(
         reads={
-            "runs": lambda asked: pages.runs(home, asked),
-            "run": lambda asked: pages.run(home, {**asked, "now": str(time.time())}),
-            "trains": lambda asked: pages.trains(home, asked),
-            "maps": lambda asked: maps(home, asked),
-            "notes": lambda asked: models.notes(home, asked),
-            "note": lambda asked: models.one_note(home, asked),
-            "mails": lambda asked: models.mails(home, asked, time.time()),
-            "thread": lambda asked: models.thread(home, asked, time.time()),
-            "audit": lambda asked: models.log(home, asked),
-            "journal": lambda asked: models.journal(home, asked),
-            "audit-verify": lambda _: check.verify(),
-            "resources": lambda _: _resources(home),
-            **({"more": lambda _: _more(home)} if any(feature.sections for feature in contract.others()) else {}),
+            "runs": lambda asked: drawing.runs(asked, pages.runs(home, asked)),
+            "run": lambda asked: _run(home, asked),
+            "trains": lambda asked: drawing.trains(asked, pages.trains(home, asked)),
+            "maps": lambda asked: drawing.maps(asked, maps(home, asked)),
+            "memory": lambda asked: _memory(home, asked),
+            "mail": lambda asked: _mail(home, asked),
+            "audit": lambda asked: _audit(home, asked),
+            "audit-verify": lambda _: drawing.verdict(check.verify()),
+            "resources": lambda _: drawing.resources(_resources(home)),
+            **({"more": lambda _: drawing.more(more_tables(home))} if any(feature.sections for feature in contract.others()) else {}),
         },
         report=lambda run, kind: pages.page(home, run, kind),
         topics={"limits": lambda rest: LimitsTopic(home, looks, rest), "ledger": lambda rest: LedgerTopic(home, rest)},
     )
 
 
-def _more(home: Home) -> Mapping[str, Any]:
+def _run(home: Home, asked: Asked) -> Shape:
+    found = pages.run(home, {**asked, "now": str(time.time())})
+    one = found["run"]
+    return drawing.run(asked, found, {kind: pages.report_address(one["id"], kind) for kind in one["reports"]})
+
+
+def _memory(home: Home, asked: Asked) -> Shape:
+    if asked.get("path"):
+        return drawing.one_note(asked, models.one_note(home, asked))
+    return drawing.notes(asked, models.notes(home, asked))
+
+
+def _mail(home: Home, asked: Asked) -> Shape:
+    now = time.time()
+    if asked.get("thread"):
+        return drawing.thread(asked, models.thread(home, asked, now))
+    return drawing.mails(asked, models.mails(home, asked, now))
+
+
+def _audit(home: Home, asked: Asked) -> Shape:
+    if asked.get("of") == "journal":
+        return drawing.journal(asked, models.journal(home, asked))
+    return drawing.audit(asked, models.log(home, asked))
+
+
+def more_tables(home: Home) -> Mapping[str, Any]:
     """Return the sections of other packages; a package that fails is named with its error."""
     found: list[Mapping[str, Any]] = []
     for feature in contract.others():
@@ -415,7 +437,7 @@ class LimitsTopic:
     def look(self) -> State:
         """As `Topic.look`."""
         try:
-            found: State = plain(models.limits(self._home, self._looks, time.time()))
+            found: State = plain(drawing.limits(models.limits(self._home, self._looks, time.time())))
         except (ValueError, KeyError, TypeError) as error:  # a row, or an answer, that no version of ours makes
             return {"trouble": f"the figures cannot be read ({type(error).__name__}): nightcrew gateway status"}
         return found

@@ -19,14 +19,6 @@ export function duration(seconds) {
 /** Of what goes on: whole seconds, rounded down. */
 export const age = (seconds) => duration(isNone(seconds) ? null : Math.trunc(seconds));
 
-/** Bytes: `512 B`, `1.5 KiB`, `384 MiB`, `31.3 GiB`. */
-export function size(bytes) {
-  if (isNone(bytes)) return null;
-  let value = bytes, unit = "B";
-  for (const larger of ["KiB", "MiB", "GiB"]) if (Math.abs(value) >= 1023.95) [value, unit] = [value / 1024, larger];
-  return `${value.toFixed(unit !== "B" && Math.abs(value) < 99.95 ? 1 : 0)} ${unit}`;
-}
-
 /** Tokens: `840`, `1.2k`, `61k`, `3.4M`. */
 export function short(count) {
   if (isNone(count)) return null;
@@ -35,11 +27,7 @@ export function short(count) {
   return `${value.toFixed(unit && Math.abs(value) < 9.95 ? 1 : 0)}${unit}`;
 }
 
-/** Dollars: `$4.21`, `$0.25`, `$0.0123`. */
-export const money = (usd) => (isNone(usd) ? null : `$${usd >= 0.995 ? usd.toFixed(2) : usd.toFixed(4).replace(/0{1,2}$/, "")}`);
 export const percent = (part, digits = 0) => (isNone(part) ? null : `${(Number((100 * part).toFixed(digits)) + 0).toFixed(digits)}%`);
-export const many = (number, noun) => `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
-
 /** `14:05:09`, local time. */
 export const clock = (when) => [when.getHours(), when.getMinutes(), when.getSeconds()].map(two).join(":");
 

@@ -12,7 +12,7 @@ from supervisor.kernel.errors import NotFound
 from supervisor.kernel.spec import TaskSpec
 from supervisor.kernel.train_orders import Orders, Person, Terms
 from supervisor.store.ledger import Ledger
-from supervisor.views.web import pages
+from supervisor.views.web import drawing, pages
 from tests.ledger.kit import spec, submission, submit, whole
 
 PROJECT = "0123456789ab"
@@ -102,4 +102,6 @@ def test_a_group_of_candidates_is_rows_with_what_to_type(home: Home, ledger: Led
     [group] = pages.trains(home, {})["groups"]
     assert (group["group"], group["said"]) == ("0731-aaaa/fix", "a person chooses")
     assert group["commands"] == ["nightcrew diff 0731-aaaa/fix-1", "nightcrew choose 0731-aaaa/fix fix-1"]
-    assert len(group["cells"]) == 2 and len(group["cells"][0]) == len(group["heads"]) + 1
+    [drawn] = [one for one in drawing.trains({}, pages.trains(home, {}))["nodes"] if "Groups of candidates" in str(one)]
+    heads, rows = drawn[3][5][3:5]
+    assert len(rows) == 2 and len(rows[0]) == len(heads)
