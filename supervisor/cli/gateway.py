@@ -46,7 +46,7 @@ def status(watch: bool, as_json: bool) -> None:
 
     where = home()
     if watch:
-        live_pane.watch("nightcrew gateway status", lambda: live_pane.fitted(_frame(where)), as_json=as_json)
+        live_pane.watch("nightcrew gateway status", lambda: _frame(where), as_json=as_json)
     shape = gateway.look(where, time.time())
     if as_json:
         common.print_json(**(gateway.printed(shape) if shape else {"running": False, "why": _NONE}))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import NoReturn
 
 from memory import views as mail
@@ -35,30 +34,10 @@ def watch(instead: str, frame: Callable[[], str], *, as_json: bool) -> NoReturn:
     if not common.can_redraw():
         why = "stdout is not one" if not sys.stdout.isatty() else "TERM=dumb cannot move its cursor"
         raise UsageError("--watch needs a terminal", why=why, hint=instead)
-    with whole_screen():
+    with terminal.live(screen=True) as show:
         while True:
-            draw(frame())
+            show(frame())
             time.sleep(1.0)
-
-
-def fitted(text: str) -> str:
-    """As many lines as the terminal has rows for, each wiping what was behind it."""
-    return f"{terminal.ERASE}\n".join(text.splitlines()[: shutil.get_terminal_size().lines - 1]) + terminal.ERASE
-
-
-def draw(text: str) -> None:
-    """Show a frame in place of the one before."""
-    terminal.steer(text, "\x1b[H", "\x1b[J")
-
-
-@contextlib.contextmanager
-def whole_screen() -> Iterator[None]:
-    """The terminal's other screen, without a cursor: what was on the first one is there again afterwards."""
-    terminal.steer("", "\x1b[?1049h\x1b[?25l")
-    try:
-        yield
-    finally:
-        terminal.steer("", "\x1b[?25h\x1b[?1049l")
 
 
 def frame(
@@ -96,7 +75,7 @@ def frame(
         lines.append(status.cut(f"  … and {left}: nightcrew status", columns - 1))
     lines += [status.cut(gateway, columns - 1)] if gateway else []
     lines += [status.cut(f"! {one_line(alert)}", columns - 1) for alert in alerts[-3:]]
-    return f"{terminal.ERASE}\n".join([status.cut(heading, columns - 1), "", *lines]) + terminal.ERASE
+    return "\n".join([status.cut(heading, columns - 1), "", *lines])
 
 
 def _headed(heading: str, lines: list[places.Line]) -> list[str | places.Line]:

@@ -14,8 +14,8 @@ from typing import Any
 
 from memory import mail_rows
 from memory.mail import Mail
-from supervisor.cli.live_pane import draw, frame
-from supervisor.client import common
+from supervisor.cli.live_pane import frame
+from supervisor.client import common, terminal
 from supervisor.contract import Feature, Supervisor
 from supervisor.host.paths import Home
 from supervisor.kernel.admission import Verdict
@@ -75,7 +75,7 @@ class LiveView:
         with contextlib.suppress(OSError):  # the terminal went away: the signal that says so decides what happens, not a failed line
             if first:  # what is on the screen moves up instead of being drawn over
                 sys.stdout.write("\n" * shutil.get_terminal_size().lines)
-            draw(text)
+            terminal.draw(text)
 
     def _ask_who_sees(self, loop: Loop) -> None:
         """Have tmux asked about once a second; its answer counts from the next step on, which comes at once for somebody who came."""

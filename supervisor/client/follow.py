@@ -9,10 +9,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import click
 
-from supervisor.client import common
+from supervisor.client import common, terminal
 from supervisor.features.night import rows as night_rows
 from supervisor.host.paths import Home
 from supervisor.kernel.format import listed, many
@@ -148,6 +149,28 @@ def looks(home: Home, run: str) -> Iterator[Followed]:
         supervisor.look()
         followed.look()
         yield followed
+
+
+def watch(home: Home, run: str, heading: str) -> list[TaskView]:
+    """Show the run on stderr until every task of it has ended: a line for each task, in place on a terminal, else a line for each change.
+    Returns the tasks. Ctrl-C passes through: the tasks go on."""
+    console = terminal.console()
+    if not sys.stderr.isatty() or console.is_dumb_terminal:  # FORCE_COLOR makes rich call a pipe a terminal
+        return print_changes(home, run, err=True)
+    views: list[TaskView] = []
+    with terminal.live() as show:
+        for followed in looks(home, run):
+            views, layout = followed.all(), status.Layout(console.width, color=True, took=True)
+            lines = [status.line(view, time.time(), layout, detail=_last_said(view, home.root)) for view in views]
+            show("\n".join([f"\x1b[1m{heading}\x1b[0m", *lines, f"\x1b[2m{status.tally(status.counted(views))}\x1b[0m"]))
+    return views
+
+
+def _last_said(view: TaskView, root: Path) -> str:
+    """Why a task ended badly, or the last line that its agent printed for people."""
+    if view.final and view.state is not TaskState.DONE:
+        return status.why(view)
+    return status.last_line(root / "runs" / view.id / str(view.epoch) / "stderr.log") if view.epoch else ""
 
 
 def print_changes(home: Home, run: str, *, err: bool = False) -> list[TaskView]:

@@ -2,7 +2,7 @@
 
 Names of files, titles, logs, diffs and reasons are a stranger's text, and any printer may be handed one. So the streams are guarded, not
 the printers: on a terminal, everything written to `sys.stdout` and `sys.stderr` passes `sequences.for_terminal`, which leaves line feeds,
-tabs and colours. Files and pipes get all bytes as they are. Code that draws a screen of ours uses `steer` or `console`, `--raw` uses
+tabs and colours. Files and pipes get all bytes as they are. Code that draws a screen of ours uses `live`, `draw` or `console`, `--raw` uses
 `raw_bytes`, and nothing else gets past the guard: `tests/cli/test_terminal.py` finds every other way out.
 """
 
@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import atexit
 import codecs
+import contextlib
 import io
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, cast
 
 from supervisor.kernel.ansi import escaped, for_terminal
@@ -21,8 +22,6 @@ from supervisor.kernel.ansi import escaped, for_terminal
 if TYPE_CHECKING:
     from rich.console import Console
 
-ERASE = "\x1b[K"
-"""Wipes the rest of a line; frames that are drawn hold it at the end of each."""
 _UNFINISHED = re.compile(r"(?:\x1b(?:\[[0-9;:]{0,40})?|\r)\Z")
 
 
@@ -97,11 +96,22 @@ def _bare(stream: TextIO) -> TextIO:
     return stream.bare
 
 
-def steer(frame: str, before: str = "", after: str = "") -> None:
-    """Draw a frame on stdout: its text is escaped but for colours and `ERASE`; what stands `before` and `after` goes out as it is."""
+def draw(frame: str) -> None:
+    """Show lines at the top of the terminal on stdout, in place of what is there, without waiting for anything."""
     out = _bare(sys.stdout)
-    out.write(f"{before}{ERASE.join(map(for_terminal, frame.split(ERASE)))}{after}")
+    out.write("\x1b[H" + for_terminal(frame).replace("\n", "\x1b[K\n") + "\x1b[K\x1b[J")
     out.flush()
+
+
+@contextlib.contextmanager
+def live(*, screen: bool = False) -> Iterator[Callable[[str], None]]:
+    """Give a function that shows lines in place of those before: on stderr where the cursor is, or with `screen` on the whole of stdout's
+    terminal, which is as it was afterwards."""
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(console=console(sys.stdout if screen else sys.stderr), screen=screen, auto_refresh=False) as shown:
+        yield lambda frame: shown.update(Text.from_ansi(for_terminal(frame), no_wrap=True, overflow="ellipsis"), refresh=True)
 
 
 def raw_bytes(stream: TextIO) -> BinaryIO:
@@ -109,8 +119,8 @@ def raw_bytes(stream: TextIO) -> BinaryIO:
     return _bare(stream).buffer
 
 
-def console() -> Console:
-    """Return a console of rich on stderr. It may move the cursor; the texts that it is given may not."""
+def console(stream: TextIO | None = None) -> Console:
+    """Return a console of rich, on stderr if no other stream is given. It may move the cursor; the texts that it is given may not."""
     from rich.console import Console
     from rich.segment import Segment
 
@@ -118,4 +128,4 @@ def console() -> Console:
         def _render_buffer(self, buffer: Iterable[Segment]) -> str:
             return super()._render_buffer(one if one.control else one._replace(text=escaped(one.text)) for one in buffer)
 
-    return Guarded(file=_bare(sys.stderr), highlight=False, markup=False, emoji=False)
+    return Guarded(file=_bare(stream or sys.stderr), highlight=False, markup=False, emoji=False)

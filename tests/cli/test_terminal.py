@@ -222,6 +222,9 @@ def test_what_is_drawn_with_rich_is_escaped(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(sys, "stderr", written)
     with Live(console=terminal.console(), auto_refresh=False) as live:
         live.update(Text(HOSTILE, style="bold"), refresh=True)
+    with terminal.live() as show:
+        show(f"\x1b]8;;http://example.invalid\x07link\x1b]8;;\x07 {HOSTILE}")
+    assert "http://example.invalid" in written.getvalue()
     assert "\\x1b]52" in written.getvalue() and steering(written.getvalue().encode(), draws=True) == []
 
 

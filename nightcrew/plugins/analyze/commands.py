@@ -175,10 +175,10 @@ def _without_a_match(repository: Repository, commit: str, patterns: Sequence[str
 
 
 def _follow(where: Home, run: str, heading: str) -> list[TaskView]:
-    from supervisor.client import progress
+    from supervisor.client import follow
 
     try:
-        return progress.watch(where, run, heading)
+        return follow.watch(where, run, heading)
     except KeyboardInterrupt:
         common.say(f"the analysts go on; to end them: nightcrew kill {run}")
         common.say(f"to see what they found: nightcrew report {run}")
