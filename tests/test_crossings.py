@@ -1,0 +1,20 @@
+"""How many modules a request, a prompt and a result pass through. These numbers may only fall."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parent.parent / "tools" / "crossings.py"
+MOST = {"request": {"request": 26}, "prompt": {"launch": 46, "prompt": 16}, "result": {"take": 36, "result": 10}}
+
+
+@pytest.mark.parametrize("walk", list(MOST))
+def test_no_walk_passes_through_more_modules_than_before(walk: str) -> None:
+    done = subprocess.run([sys.executable, SCRIPT, walk, "--json"], check=True, stdout=subprocess.PIPE)
+    found = json.loads(done.stdout)
+    assert {name: len(modules) for name, modules in found.items()} == MOST[walk], json.dumps(found, indent=1)
