@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from supervisor.features.best_of.view import HEADS, cells, reasons
 from supervisor.kernel.format import UNKNOWN, duration, many, money, percent, short, size
+from supervisor.results.comparison import HEADS, cells, reasons
 from supervisor.views import figures as spelled
 
 # Elements
