@@ -23,7 +23,7 @@ BUILT_IN = (
         "map",
         service="supervisor.features.map.service:serve",
         requests={"map": "supervisor.features.map.service:OPS"},
-        agent_requests={"map": "supervisor.features.map.service:ask"},
+        agent_requests={"map": "supervisor.features.map.service:AGENT_OPS"},
     ),
     Feature(
         "night",

@@ -544,61 +544,63 @@ class OpenMap:
 
     # Its workers -----------------------------------------------------------------------------------------------------------------------
 
-    def next(self, key: Key, args: dict[str, Any], now: float) -> dict[str, Any]:
-        """What the verb `map` answers to `next`: `items` and their `shard`; `wait_s`; or `over`."""
+    def next(
+        self, key: Key, now: float, done: int = 0, spent: Spent | None = None, *, first: bool = False, cleaned: bool = False
+    ) -> dict[str, Any]:
+        """Settle the shard `done`, after which the worktree was `cleaned` or not, and give the next: `items` and their `shard`; `wait_s`;
+        or `over`."""
         lease = self.board.leases.get(key)
         self.stops.pop(key, None)  # it goes on, so it did not say so itself
-        if lease is None or lease.number == _number(args.get("done")):
-            lease = self._settle_and_give(key, lease, args, now)
+        if lease is None or lease.number == done:
+            lease = self._settle_and_give(key, lease, spent or Spent(), now, cleaned=cleaned)
         if lease is None:
             return {"over": True} if self.board.may_leave() else {"wait_s": 0.5}
         lease.heard = now
-        what = {"what": json.loads(self.about["what"])} if args.get("first") else {}
+        what = {"what": json.loads(self.about["what"])} if first else {}
         return {"shard": lease.number, "items": self._items(lease.positions), **what}
 
-    def _settle_and_give(self, key: Key, lease: Lease | None, args: dict[str, Any], now: float) -> Lease | None:
+    def _settle_and_give(self, key: Key, lease: Lease | None, spent: Spent, now: float, *, cleaned: bool) -> Lease | None:
         judged = []
         if lease is not None:
-            spent = Spent(_seconds(args.get("shard_s")), _seconds(args.get("around_s")))
             judged = self.board.settle(key, lease.number, read(self._home, key, lease.number).outcomes, spent)
         given = self.board.give(key, now)
         with transaction(self.db, self.path):
             self._write(judged)
-            if _number(args.get("undone")):
+            if cleaned:
                 self.db.execute("UPDATE map SET undone = undone + 1")
         return given
 
-    def beat(self, key: Key, args: dict[str, Any], now: float) -> dict[str, Any]:
-        """What it answers to `beat`: `keep`, how many items of its shard the worker has still."""
+    def beat(self, key: Key, shard: int, at: int, now: float) -> dict[str, Any]:
+        """Return `keep`: how many items of its shard the worker, which is at the item `at`, has still."""
         self.stops.pop(key, None)
         self._able.add(key)
-        keep = self.board.beat(key, _number(args.get("shard")), _number(args.get("at")), now)
+        keep = self.board.beat(key, shard, at, now)
         if self.board.changed:
             with transaction(self.db, self.path):
                 self._write(())
         return {"keep": keep}
 
-    def keep(self, key: Key, args: dict[str, Any]) -> dict[str, Any]:
-        """Keep `data` for the workers of the attempt's group of items, in place of earlier data of the group. `as`: `group N`."""
-        name = self._group(key, args)
+    def keep(self, key: Key, group: str, data: Any) -> dict[str, Any]:
+        """Keep `data` for the workers of the attempt's group of items, in place of earlier data of the group; `group` is `group N`."""
+        name = self._group(key, group)
         with transaction(self.db, self.path):
-            self.db.execute("INSERT OR REPLACE INTO kept VALUES (?, ?)", (name, json.dumps(args.get("data"))))
+            self.db.execute("INSERT OR REPLACE INTO kept VALUES (?, ?)", (name, json.dumps(data)))
         return {}
 
-    def kept(self, key: Key, args: dict[str, Any]) -> dict[str, Any]:
+    def kept(self, key: Key, group: str) -> dict[str, Any]:
         """Return what was kept of the attempt's group last, by any worker; null when nothing was."""
-        row = self.db.execute("SELECT data FROM kept WHERE task = ?", (self._group(key, args),)).fetchone()
+        row = self.db.execute("SELECT data FROM kept WHERE task = ?", (self._group(key, group),)).fetchone()
         return {"kept": json.loads(row["data"]) if row is not None else None}
 
-    def _group(self, key: Key, args: dict[str, Any]) -> str:
+    def _group(self, key: Key, asked: str) -> str:
         """Return the name under which the attempt may keep something: one a group, so a map keeps no more than a request for each. Raises
         Refused for any other, and in a map that is not asked for in batches: its workers run what the items say."""
         lease, batches = self.board.leases.get(key), "group" in json.loads(self.about["what"])
         group = self.board.groups.get(lease.positions[0]) if batches and lease is not None and lease.positions else None
         name = f"group {group}"
-        if group is None or args.get("as") != name:
+        if group is None or asked != name:
             why = f"it has {name}" if group is not None else "it has no items that are asked for in batches"
-            raise Refused("nothing is kept for", on=one_line(str(args.get("as")))[:100], why=why, kept="what was kept before")
+            raise Refused("nothing is kept for", on=one_line(asked)[:100], why=why, kept="what was kept before")
         return name
 
     def stop(self, key: Key, why: str, living: Collection[Key]) -> bool:
@@ -701,14 +703,6 @@ class OpenMap:
 def _silent_s(key: Key, lease: Lease, now: float) -> float:
     """For how long nothing was heard of a worker; the tasks of agents say nothing here."""
     return round(now - lease.heard, 1) if key[1] != TASK else 0.0
-
-
-def _number(given: Any) -> int:
-    return given if isinstance(given, int) and not isinstance(given, bool) and 0 <= given < 2**53 else 0
-
-
-def _seconds(given: Any) -> float:
-    return float(given) if isinstance(given, int | float) and 0 <= given < 1e9 else 0.0
 
 
 def groups_of(what: Mapping[str, Any], count: int) -> dict[int, int]:

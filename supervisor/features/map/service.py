@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from supervisor.features.map import open_map
 from supervisor.features.map.open_map import OpenMap
+from supervisor.features.map.rules import Spent
 from supervisor.kernel import codec
-from supervisor.kernel.errors import NightcrewError, Refused, UsageError, one_line
+from supervisor.kernel.errors import NightcrewError, Refused, one_line
 from supervisor.kernel.events import CancelAsked
 from supervisor.kernel.spec import Submission
 from supervisor.kernel.states import FINAL, End
@@ -104,25 +105,23 @@ class MapDesk:
 
     # For commands ----------------------------------------------------------------------------------------------------------------------
 
-    async def open(self, args: dict[str, Any]) -> dict[str, Any]:
-        """Begin a map, or find the one that runs. `id`; `incoming`: a file of `book.prepare`; `about`: columns of the map; `fresh`;
-        `submission`: as the verb `submit` takes it, with one task, the worker. Returns `run` and whether it is `new`; no run when nothing
-        is to do. Of one that runs `same` says whether it has this very workload and output. When it answers, all is on disk."""
+    async def open(self, name: str, incoming: Path, about: dict[str, Any], submission: Submission, *, fresh: bool) -> dict[str, Any]:
+        """Begin a map, or find the one that runs. `incoming`: a file of `open_map.prepare`; `about`: columns of the map; `submission` has
+        one task, the worker. Returns `run` and whether it is `new`; no run when nothing is to do. Of one that runs `same` says whether it
+        has this very workload and output. When it answers, all is on disk."""
         async with self._opening:  # two commands that begin the same map are one run
-            return await self._open(args)
+            return await self._open(name, incoming, about, submission, fresh=fresh)
 
-    async def _open(self, args: dict[str, Any]) -> dict[str, Any]:
-        name, incoming = str(args["id"]), Path(str(args["incoming"]))
+    async def _open(self, name: str, incoming: Path, about: dict[str, Any], submission: Submission, *, fresh: bool) -> dict[str, Any]:
         run = await self._run(name, lambda one: "" if one.ended else one.run) if open_map.file(self._home, name).exists() else ""
         if run and self._lives(run):
-            out = str(args["about"]["out"])
-            same = await self._run(name, lambda one: one.about["out"] == out and one.has_workload(incoming))
+            same = await self._run(name, lambda one: one.about["out"] == about["out"] and one.has_workload(incoming))
             incoming.unlink(missing_ok=True)
             return {"run": run, "new": False, "same": same}
-        about = {**dict(args["about"]), "began": self._loop.clock.wall()}
-        await self._on_thread(self._take_over, name, incoming, about, bool(args["fresh"]))
+        about = {**about, "began": self._loop.clock.wall()}
+        await self._on_thread(self._take_over, name, incoming, about, fresh)
         left = await self._run(name, lambda one: one.most_workers)
-        submission, what = codec.load(Submission, args["submission"]), json.loads(about["what"])
+        what = json.loads(about["what"])
         if not left:
             merge = await self._merged(name, submission.root, submission.base_oid) if what.get("merge") else None
             await self._run(name, lambda one: one.finish(float(one.about["ended"]) or self._loop.clock.wall(), "", merge))
@@ -150,43 +149,35 @@ class MapDesk:
 
     # For workers -----------------------------------------------------------------------------------------------------------------------
 
-    async def ask(self, key: Key, args: dict[str, Any]) -> dict[str, Any]:
-        """The verb `map` of a living attempt. `op` is next, beat, keep, kept, or stop: no worker could do any of it, as `why` says. Raises
-        UsageError, Refused, DiskFull, LedgerError."""
-        name, now = str(self._loop.ledger.launch_row(key[0]).spec.params.get(MAP, "")), self._loop.clock.monotonic()
-        if not name:
-            raise Refused("no worker of a map", on=key[0])
-        ops: dict[str, Callable[[OpenMap], dict[str, Any]]] = {
-            "next": lambda one: one.next(key, args, now),
-            "beat": lambda one: one.beat(key, args, now),
-            "keep": lambda one: one.keep(key, args),
-            "kept": lambda one: one.kept(key, args),
-        }
-        if args.get("op") == "stop":
-            return await self._stop(key, name, one_line(str(args.get("why")))[:1000] or "a worker could not begin")
-        op = ops.get(str(args.get("op")))
-        if op is None:
-            raise UsageError("not a request", on="op", why=f"it is one of {', '.join(ops)}")
-        answer, left = await self._run(name, lambda one: self._asked(one, key, op))
+    async def ask(self, key: Key, op: Callable[[OpenMap, float], dict[str, Any]]) -> dict[str, Any]:
+        """Do what a living attempt asks of its map at a moment. Raises Refused, DiskFull, LedgerError."""
+        name, now = self._map_of(key), self._loop.clock.monotonic()
+        answer, left = await self._run(name, lambda one: self._asked(one, key, lambda: op(one, now)))
         if not left:
             self._wake.set()
         return answer
 
-    async def _stop(self, key: Key, name: str, why: str) -> dict[str, Any]:
-        """The attempt leaves; its map ends for it where `OpenMap.stop` says so, and where it works for this map now."""
-        run = key[0].partition("/")[0]
+    def _map_of(self, key: Key) -> str:
+        name = str(self._loop.ledger.launch_row(key[0]).spec.params.get(MAP, ""))
+        if not name:
+            raise Refused("no worker of a map", on=key[0])
+        return name
+
+    async def stop(self, key: Key, why: str) -> dict[str, Any]:
+        """Let the attempt leave; its map ends for it where `OpenMap.stop` says so, and where it works for this map now. Raises as `ask`."""
+        name, run = self._map_of(key), key[0].partition("/")[0]
         living = [(task, found.epoch) for task, found in self._loop.crew.living.items() if task.startswith(f"{run}/")]
         if await self._run(name, lambda one: one.run == run and one.stop(key, why, living)):
             await self._end(name, run, why, merge=False)
         return {"over": True}
 
-    def _asked(self, one: OpenMap, key: Key, op: Callable[[OpenMap], dict[str, Any]]) -> tuple[dict[str, Any], int]:
+    def _asked(self, one: OpenMap, key: Key, op: Callable[[], dict[str, Any]]) -> tuple[dict[str, Any], int]:
         run = key[0].partition("/")[0]
         if one.ended or (one.is_open and run == one.about["run"]) or (one.run and run != one.run):
             return {"over": True, "keep": 0}, 1  # also for who still leaves a run of before
         if one.is_open:  # its supervisor died before it could write down whose run it is
             one.begun(run)
-        return op(one), one.board.left
+        return op(), one.board.left
 
     # On the thread ---------------------------------------------------------------------------------------------------------------------
 
@@ -335,14 +326,11 @@ async def serve(supervisor: Supervisor) -> AsyncIterator[None]:
         yield
 
 
-async def ask(asked: Asked, **args: Any) -> dict[str, Any]:
-    """Answer a worker of a map, which asks for its next items or whether it still has those that it got; see `MapDesk.ask`."""
-    return await asked.loop.services.get(MapDesk).ask((asked.task, asked.epoch), args)
-
-
-async def begin(loop: Loop, **args: Any) -> dict[str, Any]:
-    """See `MapDesk.open`."""
-    return await loop.services.get(MapDesk).open(args)
+async def begin(
+    loop: Loop, *, id: str, incoming: str, about: dict[str, Any], submission: dict[str, Any], fresh: bool = False
+) -> dict[str, Any]:
+    """See `MapDesk.open`; `submission` is as the verb `submit` takes it."""
+    return await loop.services.get(MapDesk).open(id, Path(incoming), about, codec.load(Submission, submission), fresh=fresh)
 
 
 async def look(loop: Loop, *, id: str) -> dict[str, Any]:
@@ -352,3 +340,51 @@ async def look(loop: Loop, *, id: str) -> dict[str, Any]:
 
 OPS: Mapping[str, codec.Handler] = {"open": begin, "look": look}
 """The verb `map`."""
+
+
+# Workers
+# -------
+# What a worker of a map asks. Whatever runs there may ask too, so nothing of it is believed.
+
+
+async def next_items(
+    asked: Asked, *, first: bool = False, done: int = 0, shard_s: float = 0.0, around_s: float = 0.0, undone: int = 0
+) -> dict[str, Any]:
+    """Settle the shard `done` and give the worker its next items. It took `shard_s`, of these `around_s` beside its items; `undone` files
+    had to be cleaned away after it. To the `first` request the map itself is given too."""
+    spent = Spent(_seconds(shard_s), _seconds(around_s))
+    return await _ask(asked, lambda one, key, now: one.next(key, now, done, spent, first=first, cleaned=undone > 0))
+
+
+def _seconds(given: float) -> float:
+    return given if 0 <= given < 1e9 else 0.0
+
+
+async def beat(asked: Asked, *, shard: int, at: int) -> dict[str, Any]:
+    """Hear that the worker lives, and at which item of its shard it is."""
+    return await _ask(asked, lambda one, key, now: one.beat(key, shard, max(0, at), now))
+
+
+async def keep(asked: Asked, *, data: Any = None, **of: Any) -> dict[str, Any]:
+    """Keep `data` for the workers of a group, which `as` names; `as` is a word of Python, and so no parameter."""
+    return await _ask(asked, lambda one, key, _: one.keep(key, str(of.get("as")), data))
+
+
+async def kept(asked: Asked, **of: Any) -> dict[str, Any]:
+    """Return what was kept of the group that `as` names."""
+    return await _ask(asked, lambda one, key, _: one.kept(key, str(of.get("as"))))
+
+
+async def stop(asked: Asked, *, why: str = "") -> dict[str, Any]:
+    """Hear that no worker could do any item."""
+    said = one_line(why)[:1000] or "a worker could not begin"
+    return await asked.loop.services.get(MapDesk).stop((asked.task, asked.epoch), said)
+
+
+async def _ask(asked: Asked, op: Callable[[OpenMap, Key, float], dict[str, Any]]) -> dict[str, Any]:
+    key = (asked.task, asked.epoch)
+    return await asked.loop.services.get(MapDesk).ask(key, lambda one, now: op(one, key, now))
+
+
+AGENT_OPS: Mapping[str, codec.Handler] = {"next": next_items, "beat": beat, "keep": keep, "kept": kept, "stop": stop}
+"""The agents' verb `map`."""

@@ -41,7 +41,7 @@ def begun(home: Home, *items: Item, fresh: bool = False, **about: object) -> Ope
 def do(one: OpenMap, home: Home, key: tuple[str, int] = A, *, ok: bool = True) -> None:
     """Everything that waits."""
     done = 0
-    while items := (answer := one.next(key, {"done": done}, 0.0)).get("items"):
+    while items := (answer := one.next(key, 0.0, done)).get("items"):
         done = answer["shard"]
         wrote(home, key, done, *({"p": item["p"], "ok": ok, "text": json.dumps(item["i"]) if ok else "no", "ms": 1} for item in items))
 
@@ -94,26 +94,26 @@ def test_what_failed_is_tried_anew_and_nothing_to_do_keeps_the_figures(home: Hom
 
 def test_an_answer_that_was_lost_is_given_again(home: Home) -> None:
     with contextlib.closing(begun(home, *(Item(b"%d" % n, "", 1) for n in range(9)))) as one:
-        first = one.next(A, {"first": True}, 0.0)
-        assert one.next(A, {"first": True}, 0.0) == first
+        first = one.next(A, 0.0, first=True)
+        assert one.next(A, 0.0, first=True) == first
         wrote(home, A, first["shard"], *({"p": item["p"], "ok": True, "text": "1", "ms": 1} for item in first["items"]))
-        second = one.next(A, {"done": first["shard"]}, 0.0)
-        assert one.next(A, {"done": first["shard"]}, 0.0) == second and second["shard"] != first["shard"]
+        second = one.next(A, 0.0, first["shard"])
+        assert one.next(A, 0.0, first["shard"]) == second and second["shard"] != first["shard"]
 
 
 def test_after_a_restart_leases_hold_and_late_answers_of_others_do_not_count(home: Home) -> None:
     with contextlib.closing(begun(home, *(Item(b"%d" % n, "", 1) for n in range(4)))) as one:
-        mine = one.next(A, {}, 0.0)
+        mine = one.next(A, 0.0)
     with contextlib.closing(OpenMap(home, NAME, 0.0)) as one:
-        assert one.next(A, {}, 0.0)["items"] == mine["items"]
+        assert one.next(A, 0.0)["items"] == mine["items"]
         wrote(home, B, 77, {"p": 0, "ok": True, "text": "1", "ms": 1})
-        one.next(B, {"done": 77}, 0.0)
+        one.next(B, 0.0, 77)
         assert one.counts["done"] == 0
 
 
 def test_worker_keeps_nothing_in_a_map_that_is_not_asked_for_in_batches(home: Home) -> None:
     with contextlib.closing(begun(home, Item(b"a", "1", 1))) as one, pytest.raises(Refused):
-        one.keep(A, {"data": {"batch": "b1"}})
+        one.keep(A, "", {"batch": "b1"})
 
 
 def test_a_map_that_is_not_there(home: Home) -> None:
@@ -182,7 +182,7 @@ def test_a_full_disk_changes_nothing_and_is_waited_for(tmp_path: Path) -> None:
     with support.small_disk(tmp_path / "small", "size=2m,mode=0755") as place:
         home = Home(place / "home")
         with contextlib.closing(begun(home, *(Item(b"%d" % n, "", 1) for n in range(50)))) as one:
-            given = one.next(A, {}, 0.0)
+            given = one.next(A, 0.0)
             lines = ({"p": item["p"], "ok": True, "text": json.dumps("x" * 300_000), "ms": 1} for item in given["items"][:2])
             wrote(home, A, given["shard"], *lines)
             free = os.statvfs(place).f_bavail * os.statvfs(place).f_frsize
@@ -190,9 +190,9 @@ def test_a_full_disk_changes_nothing_and_is_waited_for(tmp_path: Path) -> None:
             with filler.open("wb") as file:
                 os.posix_fallocate(file.fileno(), 0, free - 20_000)
             with pytest.raises(DiskFull):
-                one.next(A, {"done": given["shard"]}, 0.0)
+                one.next(A, 0.0, given["shard"])
         filler.unlink()
         with contextlib.closing(OpenMap(home, NAME, 0.0)) as one:
             assert one.counts["done"] == 0 and one.board.left == 50, "as it was"
-            one.next(A, {"done": given["shard"]}, 0.0)
+            one.next(A, 0.0, given["shard"])
             assert one.counts["done"] == 2 < len(given["items"])
