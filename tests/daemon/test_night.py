@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.features.night import install as night_install
 from supervisor.features.night import service as night_service
-from supervisor.features.night import terms as night_terms
 from supervisor.host.paths import Home
 from supervisor.kernel.decision import MoveNight
 from supervisor.kernel.night import CAP_REACHED, NightDefaults, NightOrder, NightState, NightTerms, OnCap
@@ -115,10 +115,10 @@ DEFAULTS = NightDefaults(until="2h", grace_s=60.0, cost_max=5.0, parallel=2, on_
 
 def test_what_is_not_said_is_as_the_settings_have_it() -> None:
     before = time.time()
-    terms = night_terms.resolve({"until": None, "cost_max": "7.5", "grace": None, "parallel": None, "on_cap": "drain"}, DEFAULTS)
+    terms = night_install.resolve({"until": None, "cost_max": "7.5", "grace": None, "parallel": None, "on_cap": "drain"}, DEFAULTS)
     assert (terms.grace_s, terms.cost_max, terms.parallel, terms.on_cap) == (60.0, 7.5, 2, OnCap.DRAIN)
     assert before + 7200 <= terms.until <= time.time() + 7200
-    assert night_terms.resolve({}, NightDefaults()) == NightTerms(), "nothing is invented"
+    assert night_install.resolve({}, NightDefaults()) == NightTerms(), "nothing is invented"
 
 
 def test_a_clone_can_say_none_of_a_nights_terms(house: House) -> None:

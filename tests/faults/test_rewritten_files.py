@@ -79,7 +79,7 @@ OTHERS = {
     "supervisor/host/files.py": "the door",
     "supervisor/sandbox/homes.py": "a copy for an attempt that has not begun; logins go by the door",
     "supervisor/host/untrusted_fs.py": "a new file, by its handle",
-    "supervisor/features/night/awake.py": "the log of a helper, from its beginning",
+    "supervisor/features/night/service.py": "the log of a helper, from its beginning",
     "supervisor/sandbox/exec_step.py": "a switch of the kernel's",
     "worktrees/pack_import.py": "a draft",
 }

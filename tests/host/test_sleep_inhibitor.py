@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.features.night import awake
-from supervisor.features.night.awake import MISSING, SleepInhibitor
+from supervisor.features.night import service
+from supervisor.features.night.service import MISSING, SleepInhibitor
 from supervisor.host import processes
 from tests.support import wait_until
 
@@ -84,7 +84,7 @@ def test_without_such_a_program_it_says_so(tmp_path: Path, monkeypatch: pytest.M
 def test_it_ends_with_a_supervisor_that_is_killed(stand_in: Callable[[str], Path], tmp_path: Path) -> None:
     called = stand_in(RUNS)
     program = (
-        "import sys, time; from pathlib import Path; from supervisor.features.night.awake import SleepInhibitor\n"
+        "import sys, time; from pathlib import Path; from supervisor.features.night.service import SleepInhibitor\n"
         "one = SleepInhibitor(Path(sys.argv[1])); one.hold('x'); print(one.pid, flush=True); time.sleep(600)"
     )
     argv = [sys.executable, "-c", program, str(tmp_path / "log")]
@@ -104,4 +104,4 @@ def test_on_macos_it_watches_the_supervisor(tmp_path: Path, monkeypatch: pytest.
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert awake.commands(77, WHY) == [[str(program), "-i", "-w", "77"]]
+    assert service.commands(77, WHY) == [[str(program), "-i", "-w", "77"]]

@@ -118,12 +118,12 @@ def _evening(plan: Path, options: Mapping[str, Any], due: datetime | None) -> Ev
     from supervisor.config.toml import Once
     from supervisor.doctor import check_context
     from supervisor.features.night import check as night_check
-    from supervisor.features.night import terms as night_terms
+    from supervisor.features.night import install as night_install
 
     where, environ, files = home(), os.environ, Once()
     place = submit.workplace(options["repo"], files)
     submission = submit.to_look_at(plan, place, options["base"], environ, files)
-    terms = night_terms.order(plan, {name: options[name] for name in TERMS}, files, due=due.astimezone() if due else None).terms
+    terms = night_install.order(plan, {name: options[name] for name in TERMS}, files, due=due.astimezone() if due else None).terms
     start.ensure_running(where, common.settings_file(), common.say)
     models, context = _models(where.keys), check_context.here()
     tried = _tried(where, submission, models, context, place.repository)
@@ -285,13 +285,12 @@ def command_install(plan: Path, at: int, days: tuple[int, ...], repo: Path, base
     from supervisor.client import submit
     from supervisor.config.toml import Once
     from supervisor.features.night import install as night_install
-    from supervisor.features.night import terms as night_terms
     from supervisor.host import autostart
 
     no_check, yes, by, wish = (rest.pop(name) for name in ("no_check", "yes", "by", "name"))
     where, plan, files = home(), plan.absolute(), Once()
     submission, notes = submit.from_plan(plan, repo, base, None, os.environ, files)
-    night_terms.order(plan, rest, files)  # what is wrong with the terms is said now
+    night_install.order(plan, rest, files)  # what is wrong with the terms is said now
     name = night_install.name_of(plan, wish)
     _refuse_taken(name, plan)
     chosen, why = autostart.chosen(by or "")
@@ -465,11 +464,11 @@ def command_run(plan: Path | None, only_check: bool, installed: str | None, as_j
 def _run(plan: Path, repo: Path, base: str | None, detach: bool, key: str | None, as_json: bool, **terms: Any) -> int:
     from supervisor.client import submit
     from supervisor.config.toml import Once
-    from supervisor.features.night import terms as night_terms
+    from supervisor.features.night import install as night_install
 
     files = Once()
     submission, notes = submit.from_plan(plan, repo, base, key, os.environ, files)
-    submission = replace(submission, night=night_terms.order(plan, terms, files))
+    submission = replace(submission, night=night_install.order(plan, terms, files))
     return follow.submit_and_follow(home(), submission, notes, detach=detach, as_json=as_json)
 
 

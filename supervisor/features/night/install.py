@@ -14,16 +14,18 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from supervisor.client import protocol, start, submit
-from supervisor.config import places
+from supervisor.config import places, user
+from supervisor.config.task_keys import moment
 from supervisor.config.toml import Once
-from supervisor.features.night import terms as night_terms
-from supervisor.host import autostart, files
+from supervisor.host import autostart, cores, files
 from supervisor.host.autostart import Entry
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import NightcrewError, NotFound, Refused, ToolFailed, UsageError
-from supervisor.kernel.night import Timetable, too_late
-from supervisor.kernel.spec import Submission
+from supervisor.kernel.night import NightDefaults, NightOrder, NightTerms, Timetable, too_late
+from supervisor.kernel.spec import ABSOLUTE_FROM, Submission
 
 # Installed nights
 # ----------------
@@ -235,14 +237,14 @@ def _prepared(consent: Consent, due: datetime, now: datetime) -> tuple[Submissio
     files = Once()  # no file is read again: one that is swapped after this look changes nothing
     _refuse_changed(consent, files)
     plan = Path(consent.plan)
-    order = night_terms.order(plan, consent.terms, files, timer=consent.name, due=due.astimezone())
-    until = datetime.fromtimestamp(order.terms.until).astimezone().replace(tzinfo=None) if order.terms.until else None
+    night = order(plan, consent.terms, files, timer=consent.name, due=due.astimezone())
+    until = datetime.fromtimestamp(night.terms.until).astimezone().replace(tzinfo=None) if night.terms.until else None
     if why := too_late(due, now.replace(tzinfo=None), until):
         _refuse_early(consent, due, now)
         raise Missed("will not start the night", on=consent.name, why=why, kept="the plan", hint=f"nightcrew night run {consent.plan}")
     submission, notes = submit.from_plan(plan, Path(consent.repo), consent.base, consent.key(due), os.environ, files)
     _refuse_changed(consent, files)  # a file that the consent does not name, of a repository that was moved
-    return replace(submission, night=replace(order, plan_hash=consent.digest)), notes
+    return replace(submission, night=replace(night, plan_hash=consent.digest)), notes
 
 
 def _refuse_early(consent: Consent, due: datetime, now: datetime) -> None:
@@ -286,3 +288,53 @@ def _refuse(home: Home, name: str, found: Last) -> None:
     with contextlib.suppress(NightcrewError, OSError):  # nobody to tell: `night list`, `status` and `doctor` say it
         start.ensure_running(home, places.path(), lambda _: None)
         protocol.call(home.daemon_socket, "night_refused", {"name": name, "outcome": found.outcome, "why": found.why}, timeout_s=30.0)
+
+
+# Terms
+# -----
+
+
+def order(plan: Path, said: Mapping[str, Any], files: Once, *, timer: str = "", due: datetime | None = None) -> NightOrder:
+    """The night that the file `plan` shall be. `said`: texts by the keys of `[night]`, None for what was not said. `files` has
+    the plan.
+
+    `until` is resolved here, once: a time of day means the next time that this machine's clock shows it, after `due` when that is given:
+    when the night should have begun, local time. Raises UsageError for a text that is no such term, ConfigError for the settings.
+    """
+    terms = resolve(said, user.load(user.path(), len(cores.usable())).night, due)
+    return NightOrder(terms, str(plan.absolute()), hashlib.sha256(files.raw(plan)).hexdigest(), timer)
+
+
+def resolve(said: Mapping[str, Any], defaults: NightDefaults, due: datetime | None = None) -> NightTerms:
+    """The terms, of texts as `order` says and the user's defaults."""
+    given = {name: text for name, text in said.items() if text is not None}
+    try:
+        model = user.NightModel.model_validate({name: _typed(name, text) for name, text in given.items()})
+        until = _until((model.until if "until" in given else defaults.until) or "", due)
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        raise UsageError(
+            "not a night", on=f"--{str(wrong['loc'][0]).replace('_', '-')}", why=wrong["msg"].removeprefix("Value error, ")
+        ) from None
+    chosen = model.defaults()
+    return NightTerms(
+        until=until,
+        grace_s=chosen.grace_s if "grace" in given else defaults.grace_s,
+        cost_max=chosen.cost_max or defaults.cost_max,
+        parallel=chosen.parallel or defaults.parallel,
+        on_cap=chosen.on_cap if "on_cap" in given else defaults.on_cap,
+    )
+
+
+def _typed(name: str, text: str) -> Any:
+    number = {"cost_max": float, "parallel": int}.get(name)
+    try:
+        return number(text) if number is not None else text
+    except ValueError:
+        return text  # the model says what is wrong with it
+
+
+def _until(text: str, due: datetime | None) -> float:
+    """Seconds since 1970; 0 for no such time."""
+    at = float(moment(text, due)) if text else 0.0
+    return at if not at or at >= ABSOLUTE_FROM else (time.time() if due is None else due.timestamp()) + at
