@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from supervisor.features.pull_requests import remarks as pull_requests_remarks
 from supervisor.features.pull_requests import rules as pull_requests_rules
-from supervisor.features.pull_requests.forge_requests import PAGE, Forge, Found, GitHub, GitLab, newest
+from supervisor.features.pull_requests.forge import PAGE, Forge, Found, GitHub, GitLab, newest
 from supervisor.features.pull_requests.remarks import BEGIN, END, PULL_REMARKS_LINES_MAX, PULL_REMARKS_TEXT_MAX, REMARKS_MAX, Facts, Remark
 from supervisor.features.pull_requests.rules import Lease, PullRequest, State, Tool
 from supervisor.kernel import remotes

@@ -16,13 +16,12 @@ import click
 
 from supervisor.client import common, follow, follow_up
 from supervisor.client.names import done_name
-from supervisor.features.pull_requests import forge_cli, forge_requests
+from supervisor.features.pull_requests import forge
 from supervisor.features.pull_requests import push as pushing
 from supervisor.features.pull_requests import remarks as pull_requests_remarks
 from supervisor.features.pull_requests import rows as pull_requests_rows
 from supervisor.features.pull_requests import rules as pull_requests_rules
-from supervisor.features.pull_requests.forge_cli import ForgeTool
-from supervisor.features.pull_requests.forge_requests import PAGE, PAGES_MAX, Found, Listed
+from supervisor.features.pull_requests.forge import PAGE, PAGES_MAX, ForgeTool, Found, Listed
 from supervisor.features.pull_requests.push import Pusher
 from supervisor.features.pull_requests.remarks import Remark, Round
 from supervisor.features.pull_requests.rules import PullRequest, State, Tool, short_branch
@@ -285,11 +284,11 @@ def tool_for(where: Home, target: RemoteUrl, asked: str | None, environ: Mapping
         return Tool(asked)
     named = {Forge.GITHUB: Tool.GH, Forge.GITLAB: Tool.GLAB}.get(target.forge)
     if named is not None:
-        return named if target.name and forge_cli.there(named, environ) else Tool.LINK
+        return named if target.name and forge.there(named, environ) else Tool.LINK
     if target.forge is not Forge.UNKNOWN or not target.name:
         return Tool.LINK
-    tries = (tool for tool in (Tool.GH, Tool.GLAB) if forge_cli.there(tool, environ))
-    return next((tool for tool in tries if forge_cli.knows(tool, target.web_host, environ, forge_cli.folder(where))), Tool.LINK)
+    tries = (tool for tool in (Tool.GH, Tool.GLAB) if forge.there(tool, environ))
+    return next((tool for tool in tries if forge.knows(tool, target.web_host, environ, forge.folder(where))), Tool.LINK)
 
 
 def _body(review: Review, prompt: str, commits: int) -> str:
@@ -369,7 +368,7 @@ def push(where: Home, name: str, options: Options, environ: Mapping[str, str]) -
             return order.shape(None, pushed=False)
         _consent(where, db, order, yes=options.yes)
     with _only_one(where, repository):
-        return _carry_out(where, order, pusher, options, forge_cli.door(order.tool, order.target, environ, where))
+        return _carry_out(where, order, pusher, options, forge.door(order.tool, order.target, environ, where))
 
 
 def _consent(where: Home, db: sqlite3.Connection, order: Order, *, yes: bool) -> None:
@@ -445,7 +444,7 @@ def find(door: ForgeTool, branch: str, number: int) -> Found | None:
     """The pull request of a branch, when there is one; `number`: the one that is known."""
     shapes = door.call(door.forge.search(branch))
     listed = [door.forge.read(one) for one in shapes] if isinstance(shapes, list) else []
-    return forge_requests.newest([one for one in listed if one.branch == branch], number)
+    return forge.newest([one for one in listed if one.branch == branch], number)
 
 
 def _opened(door: ForgeTool, order: Order, found: Found | None, options: Options) -> Found:
@@ -545,7 +544,7 @@ def sync(where: Home, name: str, options: Mapping[str, Any], environ: Mapping[st
 def _door(where: Home, known: PullRequest, asked: str | None, environ: Mapping[str, str]) -> ForgeTool:
     url = remotes.parse(known.remote)
     tool = tool_for(where, url, asked or (known.tool if known.number else None), environ)
-    door = forge_cli.door(tool, url, environ, where)
+    door = forge.door(tool, url, environ, where)
     if door is None:
         why = "neither gh nor glab knows that host"
         raise Refused("cannot ask the host", on=known.remote, why=why, kept="everything", hint="install gh or glab, and log in; or --with")
