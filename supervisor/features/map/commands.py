@@ -112,7 +112,7 @@ def template(text: str) -> str:
 
 def what(asked: MapAsked, form: str) -> dict[str, Any]:
     """What is done with each item. Raises UsageError for a field that items do not have, ConfigError for a file."""
-    from supervisor.features.map import answer_schema
+    from supervisor.features.map import prompts
 
     text = template(asked.prompt or "")
     known = (*NAMES, "index", *(["content"] if form == "file" and not asked.by_agents else []))
@@ -121,7 +121,7 @@ def what(asked: MapAsked, form: str) -> dict[str, Any]:
     check_fields(text, known, open_ended=form == "jsonl")
     if not asked.by_agents:
         refuse_without_gateway()
-    schema = answer_schema.load(asked.schema) if asked.schema is not None else None
+    schema = prompts.load(asked.schema) if asked.schema is not None else None
     terms = PromptTerms(text, schema, asked.model or "", asked.max_tokens)
     common = {"form": form, "terms": terms.to_shape(), "asks": asked.retries + 1}
     if asked.by_agents:

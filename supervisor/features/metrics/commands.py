@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
+from pathlib import Path
+
 import click
 
 from supervisor.client import common
+from supervisor.host import files, secrets
 from supervisor.host.paths import home
-from supervisor.kernel.errors import NotRunning
+from supervisor.kernel.errors import NotFound, NotRunning
 
 
 @click.group(name="metrics")
@@ -31,10 +36,9 @@ def token(new: bool, as_json: bool) -> None:
     nightcrew metrics token
     nightcrew metrics token --new
     """
-    from supervisor.features.metrics import token as scrape_token
 
     where = home()
-    made = scrape_token.ensure(where.metrics_token, new=new)
+    made = ensure(where.metrics_token, new=new)
     if as_json:
         common.print_json(file=str(where.metrics_token), made=made)
         return
@@ -49,15 +53,14 @@ def config() -> None:
     \b
     nightcrew metrics config
     """
-    from supervisor.features.metrics import token as scrape_token
     from supervisor.gateway import process_lock
 
     where = home()
     record = process_lock.read(where)
-    scrape_token.ensure(where.metrics_token)
+    ensure(where.metrics_token)
     if record is None:
         raise NotRunning("nobody has served metrics here yet", kept="the token", hint="nightcrew up -d, then the same again")
-    click.echo(scrape_token.job(where.metrics_token, record.port), nl=False)
+    click.echo(job(where.metrics_token, record.port), nl=False)
 
 
 @command.command()
@@ -73,3 +76,39 @@ def show() -> None:
     if not where.gateway_record.exists():
         raise NotRunning("nobody serves metrics here", hint="nightcrew metrics token, then nightcrew up -d")
     click.echo(status_client.fetch(where, status_client.METRICS).decode(), nl=False)
+
+
+# Token
+# -----
+# The token with which a scraper reads the metrics: a random word in a file of its own, and the job of Prometheus that sends it.
+
+
+PREFIX = "ncm_"
+_BYTES = 24
+
+
+def ensure(path: Path, *, new: bool = False) -> bool:
+    """Have a token in the file (0600), in a private directory; whether it was made by this. Raises Refused when a file is there that
+    others can read or that is no token, DiskFull."""
+    files.private_dir(path.parent)
+    if not new:
+        try:
+            secrets.key(path)
+        except NotFound:
+            pass
+        else:
+            return False
+    files.atomic_write(path, f"{PREFIX}{os.urandom(_BYTES).hex()}\n".encode())
+    return True
+
+
+def job(path: Path, port: int) -> str:
+    """One entry of `scrape_configs`."""
+    return f"""\
+  - job_name: nightcrew
+    scrape_interval: 15s
+    authorization:
+      credentials_file: {json.dumps(str(path))}
+    static_configs:
+      - targets: ["127.0.0.1:{port}"]
+"""

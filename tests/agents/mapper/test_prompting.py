@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.features.map.answer_schema import SCHEMA_MAX, AnswerSchema, load
-from supervisor.features.map.prompts import PromptTerms
+from supervisor.features.map.prompts import SCHEMA_MAX, AnswerSchema, PromptTerms, load
 from supervisor.features.map.worker.prompt import CONTENT_MAX, Answered, Prompter, Unfit, api, content
 from supervisor.gateway.admission.types import Limits
 from supervisor.kernel.errors import ConfigError, NeedsHuman, UsageError

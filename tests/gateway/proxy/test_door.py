@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from supervisor.features.metrics import token
+from supervisor.features.metrics import commands
 from supervisor.gateway.proxy import front
 from supervisor.host.paths import Home
 from supervisor.kernel import tokens
@@ -357,7 +357,7 @@ async def test_no_agent_sees_the_gateways_own_pages(gate: kit.Gate) -> None:  # 
 
 async def test_a_scrapers_token_opens_the_metrics_and_nothing_else(gate: kit.Gate) -> None:  # X02
     file = gate.home.metrics_token
-    token.ensure(file)
+    commands.ensure(file)
     scraper = {"Authorization": f"Bearer {file.read_text().strip()}"}
     answer = await gate.get("/metrics", scraper)
     assert answer.status == 200 and b"nightcrew_build_info" in answer.body
@@ -370,7 +370,7 @@ async def test_a_scrapers_token_opens_the_metrics_and_nothing_else(gate: kit.Gat
     assert (await gate.get("/metrics", {**scraper, "Origin": "http://metrics.example"})).status == 403
     file.chmod(0o644)
     assert (await gate.get("/metrics", scraper)).status == 401, "others can read it"
-    token.ensure(file, new=True)
+    commands.ensure(file, new=True)
     assert (await gate.get("/metrics", scraper)).status == 401, "there is another one"
     file.unlink()
     assert (await gate.get("/metrics", scraper)).status == 401

@@ -12,8 +12,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from supervisor.features.map.answer_schema import AnswerSchema
-from supervisor.features.map.prompts import ANSWER, FAULTS_SHOWN, NoJson, answers
+from supervisor.features.map.prompts import ANSWER, FAULTS_SHOWN, AnswerSchema, NoJson, answers
 
 ANSWER_MAX = 2**20
 """Bytes of an answer."""

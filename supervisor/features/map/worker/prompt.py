@@ -15,8 +15,7 @@ from typing import Any, Protocol
 from nightcrew.plugins.builtin.api import Api, Failure, Reply
 from nightcrew.plugins.builtin.conversation import DEFAULT_MODEL, Budget
 from nightcrew.plugins.builtin.settings import Settings
-from supervisor.features.map.answer_schema import AnswerSchema
-from supervisor.features.map.prompts import KEPT_MAX, NoJson, PromptTerms, asked_again, fields, instruction, json_of, render
+from supervisor.features.map.prompts import KEPT_MAX, AnswerSchema, NoJson, PromptTerms, asked_again, fields, instruction, json_of, render
 from supervisor.features.map.worker.worker import Item, Result, ShardToRun, done, failed
 from supervisor.gateway.admission.types import Usage
 from supervisor.host.clock import Clock, SystemClock
