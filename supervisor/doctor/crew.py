@@ -21,9 +21,9 @@ from supervisor.config import user
 from supervisor.config.toml import Once
 from supervisor.doctor.check_context import CheckContext, Finding, fail, ok, unknown, warn
 from supervisor.doctor.examine import Check
+from supervisor.features import service
 from supervisor.features.night import install as night_install
 from supervisor.features.night import view as night_view
-from supervisor.features.service import service as service_service
 from supervisor.gateway import status_client
 from supervisor.gateway.admission.types import GatewaySettings
 from supervisor.host import autostart, secrets
@@ -439,7 +439,7 @@ def _wrong(context: CheckContext, name: str) -> str:
 
 def supervisor_night(context: CheckContext) -> Finding:
     """What starts the supervisor, and whether the one that runs is watched by it."""
-    shape = service_service.status(context.home)
+    shape = service.status(context.home)
     if not shape["installed"]:
         return ok("not installed: the supervisor starts with the next nightcrew run")
     if shape["wrong"]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.features.service import service as service_service
+from supervisor.features import service
 from supervisor.host import autostart
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import NotFound, Refused, ToolFailed, ToolMissing
@@ -87,22 +87,22 @@ def test_units_that_cannot_be_enabled_are_removed_again(manager: Path, tmp_path:
     home = Home(tmp_path / "home")
     (tmp_path / "refuse").touch()
     with pytest.raises(ToolFailed, match="connect to bus"):
-        service_service.install(home, autostart.supervisor(home, autostart.SYSTEMD), os.environ)
+        service.install(home, autostart.supervisor(home, autostart.SYSTEMD), os.environ)
     assert not list((tmp_path / "a con%fig" / "systemd" / "user").iterdir())
-    assert service_service.status(home)["installed"] is False
+    assert service.status(home)["installed"] is False
 
 
 def test_the_service_keeps_its_environment_and_is_removed_whole(manager: Path, tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
     entry = autostart.supervisor(home, autostart.SYSTEMD)
-    service_service.install(home, entry, {"PATH": "/x", "ANTHROPIC_API_KEY": "canary", "NIGHTCREW_CONFIG": "/c"})
-    assert service_service.environment(home) == {"PATH": "/x", "NIGHTCREW_CONFIG": "/c"}
+    service.install(home, entry, {"PATH": "/x", "ANTHROPIC_API_KEY": "canary", "NIGHTCREW_CONFIG": "/c"})
+    assert service.environment(home) == {"PATH": "/x", "NIGHTCREW_CONFIG": "/c"}
     assert (home.root / "service.json").stat().st_mode & 0o777 == 0o600
-    assert service_service.status(home) == {"installed": True, "by": "systemd", "wrong": "", "supervisor": None, "watched": False}
-    service_service.remove(home)
-    assert service_service.environment(home) is None and not list(entry.directory.iterdir())
+    assert service.status(home) == {"installed": True, "by": "systemd", "wrong": "", "supervisor": None, "watched": False}
+    service.remove(home)
+    assert service.environment(home) is None and not list(entry.directory.iterdir())
     with pytest.raises(NotFound):
-        service_service.remove(home)
+        service.remove(home)
 
 
 def test_where_nothing_starts_commands_the_person_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

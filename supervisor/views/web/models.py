@@ -20,9 +20,9 @@ from memory.mail import PERSON, Mail
 from memory.note import Wanted, cleaned
 from memory.versions import Versions
 from memory.writing import QUARANTINE, limit, place
+from supervisor.features import capacity
 from supervisor.features.audit import rules as audit_rules
 from supervisor.features.audit.rules import recorded
-from supervisor.features.capacity import view as capacity_view
 from supervisor.gateway.account import reading, schema
 from supervisor.gateway.account.reading import BreakerChange, Figures, Step
 from supervisor.host import audit_log, cores, secrets, untrusted_fs
@@ -500,8 +500,8 @@ def resources(home: Home, found: Mapping[str, Any] | None, trouble: str, reserve
     with opened(home.ledger) as db:
         running = [view for view in queries.foremost(db, 0) if view.state is TaskState.RUNNING]
     return {
-        "capacity": None if found is None else capacity_view.printed(found),
-        "lines": [] if found is None else list(capacity_view.lines(found)),
+        "capacity": None if found is None else capacity.printed(found),
+        "lines": [] if found is None else list(capacity.lines(found)),
         "trouble": trouble,
         "cores": machine(reserve),
         "agents": [_agent(view) for view in running[:RESOURCES_AGENTS]],
