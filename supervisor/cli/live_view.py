@@ -19,7 +19,6 @@ from supervisor.client import common, terminal
 from supervisor.contract import Feature, Supervisor
 from supervisor.host.paths import Home
 from supervisor.kernel.admission import Verdict
-from supervisor.kernel.conversations import Delivery
 from supervisor.kernel.errors import LedgerError, NightcrewError, one_line
 from supervisor.server import requests
 from supervisor.server.loop import Loop
@@ -44,7 +43,7 @@ class LiveView:
         self._db: sqlite3.Connection | None = None
         self._read_at: int | None = None
         self._views: list[queries.TaskView] = []
-        self._pending: list[Delivery] = []
+        self._unsent: dict[str, str] = {}
         self._mail: list[Mail] = []
         self._drawn_at = 0.0
         self._asked: list[dict[str, Any]] = []
@@ -68,7 +67,8 @@ class LiveView:
         try:
             views = self._foremost()
             reasons = self._why_they_wait(loop, views, now)
-            waiting = status.waiting(self._who_needs(loop), self._pending, self._states, reasons, self._mail)
+            asked = {one["task"]: one for one in self._who_needs(loop)}
+            waiting = status.Waiting(asked, self._unsent, self._states, reasons, self._mail)
             text = frame(self._home, views, +loop.crew.counts, loop.alerts.newest, now, waits=waiting)
         except (LedgerError, sqlite3.Error) as error:
             text = one_line(str(error))
@@ -100,7 +100,7 @@ class LiveView:
         version = int(self._db.execute("PRAGMA data_version").fetchone()[0])
         if version != self._read_at:
             self._views, self._read_at = queries.foremost(self._db, shutil.get_terminal_size().lines), version
-            self._pending, self._mail = deliveries.pending(self._db), mail_rows.asked_of_person(self._db)
+            self._unsent, self._mail = status.unsent(deliveries.pending(self._db)), mail_rows.asked_of_person(self._db)
         return self._views
 
     def _why_they_wait(self, loop: Loop, views: list[queries.TaskView], now: float) -> dict[str, Verdict]:

@@ -9,26 +9,23 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 import click
 
-from memory import mail_rows
 from memory import views as mail_lines
 from supervisor.client import common, reading
 from supervisor.client.names import any_name
 from supervisor.features.landing import view as landing_view
 from supervisor.features.night import view as night_view
 from supervisor.host.paths import Home, home
-from supervisor.kernel.admission import Verdict
 from supervisor.kernel.errors import UsageError, one_line
 from supervisor.kernel.format import rfc3339
 from supervisor.kernel.states import TaskState
-from supervisor.results import conflicts, verdicts
+from supervisor.results import verdicts
 from supervisor.server import gateway_report, lock
-from supervisor.store import archive, deliveries, journal, queries
+from supervisor.store import archive, journal, queries
 from supervisor.views import places, status, tasks_json, waits
 
 RECENT = 5
@@ -121,21 +118,21 @@ def _print_json(where: Home, db: sqlite3.Connection | None, name: str | None, ev
     process = {"running": pid is not None, "pid": pid, "home": os.fspath(where.root), "stopped": where.sentinel.exists()}
     shape: dict[str, Any] = {"supervisor": process}
     shape["runs"] = [tasks_json.run(run) for run in runs]
-    heard = gateway_report.hear(where) if pid is not None else gateway_report.Heard()
-    reasons = _reasons(where, db, views, heard) if db is not None else {}
-    shape["tasks"] = [{**tasks_json.task(view), "waits_for": waits.shape(reasons.get(view.id))} for view in views]
     shape["gateway"], _ = reading.gateway(where)
+    needs = common.needs(where) if pid is not None else common.Needs()
+    heard = gateway_report.hear(where) if pid is not None else gateway_report.Heard()
+    held = reading.waiting(where, db, views, heard, needs, shape["gateway"]) if db is not None else status.NOTHING_WAITS
+    shape["tasks"] = [{**tasks_json.task(view), "waits_for": waits.shape(held.reasons.get(view.id))} for view in views]
     shape["deliveries"] = [one.shape() for one in reading.sent(db, views)] if db is not None else []
-    asked, states = common.needs_and_states(where) if pid is not None else ([], {})
-    shape["needs_person"] = [{**one, "since": rfc3339(one["since"])} for one in asked]
-    shape["mail"] = [one.shape(time.time()) for one in mail_rows.asked_of_person(db)] if db is not None else []
+    shape["needs_person"] = [{**one, "since": rfc3339(one["since"])} for one in needs.asked]
+    shape["mail"] = [one.shape(time.time()) for one in held.mail]
     shape["trains"] = landing_view.trains_under_way(db) if db is not None else []
     was_in = landing_view.outcomes(where.root, db, views) if db is not None else {}
     shape["results"] = {task: landing_view.outcome_shape(one) for task, one in was_in.items()}
-    shape["conflicts"] = conflicts.of_living(where, views)
+    shape["conflicts"] = held.conflicts
     decided = verdicts.decisions(db, [view.id for view in views]) if db is not None else {}
     shape["reviews"] = {task: {"verdict": one.verdict, "commit": one.tip, "why": one.why} for task, one in decided.items()}
-    shape["agent_states"] = {**states, **_limited(shape["gateway"])}
+    shape["agent_states"] = held.states
     if db is not None and name is not None and len(views) == 1:
         shape["journal"] = journal.journal_of_task(db, views[0].id)
     common.print_json(**shape)
@@ -198,22 +195,8 @@ def _waiting(
     where: Home, db: sqlite3.Connection, views: list[queries.TaskView], shape: dict[str, Any] | None, heard: gateway_report.Heard
 ) -> status.Waiting:
     """`shape`: the gateway, None when it was not asked."""
-    asked, states = common.needs_and_states(where) if any(view.state in _ASKING for view in views) else ([], {})
-    found = status.waiting(
-        asked, deliveries.pending(db), {**states, **_limited(shape)}, _reasons(where, db, views, heard), mail_rows.asked_of_person(db)
-    )
-    return replace(found, conflicts=conflicts.of_living(where, views), trains=landing_view.of_results(where.root, db, views))
-
-
-def _reasons(where: Home, db: sqlite3.Connection, views: list[queries.TaskView], heard: gateway_report.Heard) -> dict[str, Verdict]:
-    """By task, what those that have not started wait for."""
-    return waits.reasons(db, views, heard.conditions, runs=lock.holder(where.lock) is not None, wall=time.time())
-
-
-def _limited(gateway: dict[str, Any] | None) -> dict[str, str]:
-    """The agents of which all requests wait for tokens, as the gateway says."""
-    agents = (gateway or {}).get("agents", ())
-    return {one["name"]: "rate_limited" for one in agents if one.get("queued") and not one.get("in_flight")}
+    needs = common.needs(where) if any(view.state in _ASKING for view in views) else common.Needs()
+    return reading.waiting(where, db, views, heard, needs, shape)
 
 
 def _chosen(db: sqlite3.Connection, name: str | None, everything: bool) -> tuple[list[queries.TaskView], Counter[TaskState]]:

@@ -232,7 +232,7 @@ class SupervisorWatch:
 
 def who_needs(where: Home) -> list[dict[str, Any]]:
     """The agents that wait for a person, longest first (`task`, `state`, `detail`, `since`); none when no supervisor answers."""
-    return [one for one in needs_and_states(where)[0] if one["state"] != CHOICE]
+    return [one for one in needs(where).asked if one["state"] != CHOICE]
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,8 +240,10 @@ class Needs:
     """What the supervisor says of who needs a person."""
 
     asked: list[dict[str, Any]] = field(default_factory=list)
-    """As `needs_and_states`."""
+    """The agents that wait for a person, and the groups of candidates of which one is to choose (`state` is CHOICE), longest first: `task`,
+    `state`, `detail`, `since`."""
     states: dict[str, str] = field(default_factory=dict)
+    """By task, how each agent is that has said so itself."""
     told: int | None = None
     """How often it has rung the bell; None: it does not answer."""
     line: str = ""
@@ -249,7 +251,8 @@ class Needs:
 
 
 def needs(where: Home, *, watches: bool = False) -> Needs:
-    """Nobody when no supervisor answers. `watches`: who asks goes on asking, and rings the bell when the supervisor does."""
+    """Return what needs a person; empty if no supervisor answers. Pass `watches` from a view that keeps asking, and rings the bell when the
+    supervisor does."""
     try:
         found = protocol.call(where.daemon_socket, "needs", {"watches": watches}, timeout_s=NEEDS_S)
     except NightcrewError:
@@ -257,13 +260,6 @@ def needs(where: Home, *, watches: bool = False) -> Needs:
     asked = sorted([*found["agents"], *found.get("choices", ())], key=lambda one: one["since"])
     told = found.get("told", {})
     return Needs(asked, found.get("states", {}), told.get("number"), str(told.get("line", "")))
-
-
-def needs_and_states(where: Home) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """The same with the groups of candidates of which a person is to choose (`state` is CHOICE), and by task how each agent is that has
-    said so itself."""
-    found = needs(where)
-    return found.asked, found.states
 
 
 def settings_file() -> Path:

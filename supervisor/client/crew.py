@@ -16,7 +16,6 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from memory import mail_rows
 from supervisor.client import common, protocol, reading
 from supervisor.features.landing import rows as landing_rows
 from supervisor.features.landing import view as landing_view
@@ -34,9 +33,9 @@ from supervisor.results import conflicts, reviews, taking, verdicts
 from supervisor.results.reviews import Review
 from supervisor.results.verdicts import Decision, Verdict
 from supervisor.server import gateway_report, lock
-from supervisor.store import deliveries, journal, queries, rows, sqlite
+from supervisor.store import journal, queries, rows, sqlite
 from supervisor.store.queries import TaskView
-from supervisor.views import status, waits
+from supervisor.views import status
 from supervisor.views.crew import Crew, Seen
 from supervisor.views.crew import crew as grouped
 from supervisor.views.places import Train
@@ -248,7 +247,7 @@ class PageReader:
         return Text([*head, *colored_diff.lines(found.diffs, reviews.beside(found), color=True)], made)
 
     def result(self, view: TaskView, mark: str) -> tuple[Review, str] | None:
-        """As `Looking.result`."""
+        """As `Watched.result`."""
         if not view.branch:
             raise NotFound("no branch yet of", on=view.id)
         with contextlib.closing(common.ledger(self._where, view.id)) as db:
@@ -261,7 +260,7 @@ class PageReader:
             return replace(found, left_out=taking.left_out(db, view, repository) if view.final else ()), made
 
     def view(self, task: str) -> TaskView:
-        """As `Looking.view`."""
+        """As `Watched.view`."""
         with contextlib.closing(common.ledger(self._where, task)) as db:
             return queries.one(db, task)
 
@@ -350,11 +349,11 @@ class _Rows:
     """By task, the train of each gate."""
 
 
-class CrewReader:
-    """Belongs to one thread."""
+class Lookout(PageReader):
+    """`Watched` of one home. One thread looks at the crew, and one at the pages."""
 
     def __init__(self, where: Home) -> None:
-        self._where = where
+        super().__init__(where)
         self._db: sqlite3.Connection | None = None
         self._version = -1
         self._rows = Kept(ROWS_S, self._read)
@@ -395,14 +394,11 @@ class CrewReader:
         rows = self._rows.get()
         needs = self._asked.get() if runs else common.Needs()
         gateway, capacity = self._gateway.get(), self._capacity.get() if runs else None
-        limited = {
-            one["name"]: "rate_limited" for one in (gateway or {}).get("agents", ()) if one.get("queued") and not one.get("in_flight")
-        }
         found = self._takable.get() if self._db is not None else Results()
         held = replace(
             rows.waits,
             asked={one["task"]: one for one in needs.asked},
-            states={**needs.states, **limited},
+            states={**needs.states, **reading.limited(gateway)},
             conflicts={**found.conflicts, **rows.waits.conflicts},
         )
         branches = found.to_take
@@ -442,10 +438,7 @@ class CrewReader:
             self._takable.forget()
         runs = lock.holder(self._where.lock) is not None
         heard = self._heard.get() if runs and any(view.state is TaskState.READY for view in views) else gateway_report.Heard()
-        reasons = waits.reasons(self._db, views, heard.conditions, runs=runs, wall=time.time())
-        held = status.waiting((), deliveries.pending(self._db), {}, reasons, mail_rows.asked_of_person(self._db))
-        of_results = landing_view.of_results(self._where.root, self._db, views)
-        held = replace(held, conflicts=conflicts.of_living(self._where, views), trains=of_results)
+        held = reading.waiting(self._where, self._db, views, heard, common.Needs())
         return _Rows(views, counts, held, landing_view.of_gates(self._db, views))
 
     def _look_at_gateway(self) -> dict[str, Any] | None:
@@ -468,41 +461,6 @@ class CrewReader:
             self._db.close()
         self._db, self._version = None, -1
         self._rows.forget()
-
-
-class Lookout:
-    """`Reading` of one home."""
-
-    def __init__(self, where: Home) -> None:
-        self._crew, self._pages = CrewReader(where), PageReader(where)
-
-    def crew(self, visible: Collection[str]) -> Crew:
-        """As `Reading.crew`."""
-        return self._crew.crew(visible)
-
-    def page(self, view: TaskView, page: Page, mark: str) -> Text | None:
-        """As `Reading.page`."""
-        return self._pages.page(view, page, mark)
-
-    def stirred(self) -> bool:
-        """As `Watched.stirred`."""
-        return self._crew.stirred()
-
-    def forget(self) -> None:
-        """As `Watched.forget`."""
-        self._crew.forget()
-
-    def close(self) -> None:
-        """As `Watched.close`."""
-        self._crew.close()
-
-    def view(self, task: str) -> TaskView:
-        """As `Looking.view`."""
-        return self._pages.view(task)
-
-    def result(self, view: TaskView, mark: str) -> tuple[Review, str] | None:
-        """As `Looking.result`."""
-        return self._pages.result(view, mark)
 
 
 # Acting

@@ -6,19 +6,24 @@ import contextlib
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from memory import mail_rows
 from supervisor.client import common, protocol
+from supervisor.features.landing import view as landing_view
 from supervisor.host.paths import Home
 from supervisor.kernel.conversations import Delivery
 from supervisor.kernel.errors import NightcrewError, NotFound, one_line
 from supervisor.kernel.format import age
 from supervisor.kernel.states import TaskState
 from supervisor.results import conflicts, verdicts
+from supervisor.server import lock
+from supervisor.server.gateway_report import Heard
 from supervisor.store import deliveries, queries
-from supervisor.views import figures, status
+from supervisor.views import figures, status, waits
+from supervisor.views.status import Waiting
 
 if TYPE_CHECKING:
     from agents.status import Status
@@ -31,6 +36,7 @@ if TYPE_CHECKING:
 # Looking at the crew: what `nightcrew status` and `nightcrew mcp` show, read from the ledger, the supervisor and the gateway.
 
 
+Shape = Mapping[str, Any]
 EVIDENCE_S = 2.0
 GATEWAY_S = 2.0
 """Seconds that a gateway which does not answer may hold this up."""
@@ -49,6 +55,27 @@ def foremost(db: sqlite3.Connection, at_most: int) -> tuple[list[queries.TaskVie
         ended, numbers = queries.ended_of(db, newest, at_most)
         views, counts = views + ended, counts + numbers
     return views, counts + queries.failed_before_counts(db, newest or "")
+
+
+def limited(gateway: Mapping[str, Any] | None) -> dict[str, str]:
+    """The agents of which all requests wait for tokens, as the gateway says."""
+    agents = (gateway or {}).get("agents", ())
+    return {one["name"]: "rate_limited" for one in agents if one.get("queued") and not one.get("in_flight")}
+
+
+def waiting(
+    where: Home, db: sqlite3.Connection, views: Sequence[queries.TaskView], heard: Heard, needs: common.Needs, gateway: Shape | None = None
+) -> Waiting:
+    """What waits for a person or an agent beside these tasks: read from the ledger, with what supervisor and gateway have said."""
+    return Waiting(
+        asked={one["task"]: one for one in needs.asked},
+        unsent=status.unsent(deliveries.pending(db)),
+        states={**needs.states, **limited(gateway)},
+        reasons=waits.reasons(db, views, heard.conditions, runs=lock.holder(where.lock) is not None, wall=time.time()),
+        mail=mail_rows.asked_of_person(db),
+        conflicts=conflicts.of_living(where, views),
+        trains=landing_view.of_results(where.root, db, views),
+    )
 
 
 def conflict_matrix(where: Home, db: sqlite3.Connection, project: str, limit_s: float, only: str = "") -> Matrix:

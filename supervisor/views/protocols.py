@@ -47,7 +47,7 @@ class Reading(Protocol):
 
 
 class Watched(Reading, Protocol):
-    """One who looks for many, and wants to know at once what changed; all but `forget` in one thread."""
+    """One who looks for many, and wants to know at once what changed."""
 
     def stirred(self) -> bool:
         """Whether the crew may be another than at the last look. Costs next to nothing; what it cannot know changes too."""
@@ -58,12 +58,8 @@ class Watched(Reading, Protocol):
     def close(self) -> None:
         """Nobody looks any more, until somebody does."""
 
-
-class Looking(Reading, Protocol):
-    """Looks at one task after another, also at archived ones; all in one thread."""
-
     def view(self, task: str) -> TaskView:
-        """By its full id. Raises NotFound."""
+        """A task by its full id, also an archived one. Raises NotFound."""
 
     def result(self, view: TaskView, mark: str) -> tuple[Review, str] | None:
         """What it changed, and of what that was made; None when it is still as `mark` says. Raises NightcrewError."""

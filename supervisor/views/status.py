@@ -98,18 +98,6 @@ class Waiting:
 NOTHING_WAITS = Waiting()
 
 
-def waiting(
-    asked: Iterable[Mapping[str, Any]],
-    pending: Iterable[Delivery],
-    states: Mapping[str, str] | None = None,
-    reasons: Mapping[str, Verdict] | None = None,
-    mail: Sequence[Mail] = (),
-) -> Waiting:
-    """From the supervisor's answer to who needs a person, the ledger's texts that wait, how agents are, what tasks wait for, and what a
-    person is asked by mail."""
-    return Waiting({one["task"]: one for one in asked}, unsent(pending), states or {}, reasons or {}, mail)
-
-
 @dataclass(frozen=True, slots=True)
 class Layout:
     """How a line is laid out."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.client import protocol
-from supervisor.client.crew import CrewReader
+from supervisor.client.crew import Lookout
 from supervisor.host import secrets
 from supervisor.kernel import tokens
 from supervisor.sandbox import executors
@@ -112,7 +112,7 @@ def test_what_a_stopped_task_left_is_taken_by_name(house: House) -> None:
     assert (house.repo / "done").exists() and (house.repo / "left over").exists(), "its end secured what it had not committed"
     assert re.search(rf"cancelled +{task} .*taken into main", house.ok("status"))
     assert json.loads(house.ok("status", "--json"))["results"][task]["state"] == "taken"
-    with contextlib.closing(CrewReader(house.home)) as reader:
+    with contextlib.closing(Lookout(house.home)) as reader:
         (row,) = (row for row in reader.crew({task}).rows() if row.id == task)
     assert row.word == "cancelled" and "taken into main" in row.says, "the screen and the page read this"
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.client.crew import CrewReader
+from supervisor.client.crew import Lookout
 from supervisor.host import files
 from tests.gateway.kit import know_prices, upstream
 from tests.gateway.simulator import Simulator
@@ -72,7 +72,7 @@ def test_five_that_end_together_land_one_on_another_and_what_conflicts_or_breaks
     assert git(house.repo, "status", "--porcelain") == "" and git(house.repo, "merge-base", before, "main") == before
     said = git(house.repo, "log", "-1", "--format=%(trailers:key=Nightcrew-Gate,valueonly)", "main")
     assert said == "passed"
-    shown = {row.view.name: row for row in CrewReader(house.home).crew(()).rows()}
+    shown = {row.view.name: row for row in Lookout(house.home).crew(()).rows()}
     assert {name: row.letter for name, row in shown.items()} == {
         "a": "M", "c": "M", "e": "M", "b": "T", "d": "T", "f": "T", shape["train"]: shown[shape["train"]].letter,
     }, "of the gates of a train one row"  # fmt: skip

@@ -94,10 +94,10 @@ def test_status_shows_it_in_words_and_as_json(tmp_path: Path) -> None:
         ledger.commit([Start(task, 1, "")])
         (running,) = queries.unfinished(ledger.db)
         assert waits.reasons(ledger.db, [running], None, runs=True, wall=0.0) == {}
-    shown = status.line(view, 0.0, status.Layout(200, color=False), waits=status.waiting([], [], reasons=reasons))
+    shown = status.line(view, 0.0, status.Layout(200, color=False), waits=status.Waiting(reasons=reasons))
     assert shown.endswith("-  waits for a slot (4 of 4 taken)"), "its title is its name, and says nothing"
     long = replace(view, title="A long title")
-    line = status.line(long, 0.0, status.Layout(90, color=False), waits=status.waiting([], [], reasons=reasons))
+    line = status.line(long, 0.0, status.Layout(90, color=False), waits=status.Waiting(reasons=reasons))
     assert "(4 of 4 taken)  A lo" in line, "on a narrow screen the reason is what is left"
     assert waits.shape(reasons[view.id]) == {
         "decision": "defer",

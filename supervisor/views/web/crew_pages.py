@@ -24,7 +24,7 @@ from supervisor.results.verdicts import named
 from supervisor.store.queries import TaskView
 from supervisor.views import status
 from supervisor.views.crew import LETTERS
-from supervisor.views.protocols import Acts, Looking, NewTask, Reviewing, Text, Watched
+from supervisor.views.protocols import Acts, NewTask, Reviewing, Text, Watched
 from supervisor.views.protocols import Page as Shown
 from supervisor.views.web import events
 from supervisor.views.web.events import Feature, Handler, Page, Route, State
@@ -378,13 +378,13 @@ SLOW_S = {Shown.SCREEN: 0.5, Shown.DIFF: 3.0, Shown.LOG: 1.0, Shown.TALK: 1.0, S
 """The same when it does not change."""
 SHIFTS = 100
 """Lines at the top of a log that may go at once and yet be known as gone."""
-Look = Callable[[], Looking]
+Look = Callable[[], Watched]
 
 
 class PageTopic:
     """Lines of one task. They have numbers that stay when others above them go, so that what is new is all that is sent."""
 
-    def __init__(self, looking: Looking, task: str, page: Shown) -> None:
+    def __init__(self, looking: Watched, task: str, page: Shown) -> None:
         self._looking, self._task, self._page = looking, task, page
         self._mark, self._first, self._lines = "", 0, list[str]()
         self._of = ""
@@ -436,7 +436,7 @@ class DiffTopic:
 
     pause_s = SLOW_S[Shown.DIFF]
 
-    def __init__(self, looking: Looking, task: str) -> None:
+    def __init__(self, looking: Watched, task: str) -> None:
         self._looking, self._task = looking, task
         self._mark = ""
 
