@@ -23,7 +23,6 @@ from supervisor.results.reviews import Review
 from supervisor.results.verdicts import named
 from supervisor.store.queries import TaskView
 from supervisor.views import status
-from supervisor.views.crew import LETTERS
 from supervisor.views.protocols import Acts, NewTask, Reviewing, Text, Watched
 from supervisor.views.protocols import Page as Shown
 from supervisor.views.web import events
@@ -218,13 +217,9 @@ class CrewPage:
         """For the application."""
         return Feature(
             pages=(Page("/", "", "crew.js", "Crew"),),
-            routes=(Route("GET", "/data/letters", Access.DATA, _letters), *routes(self._acts, self.acted)),
+            routes=routes(self._acts, self.acted),
             topics={"crew": self._topic},
         )
-
-
-async def _letters(request: web.Request, who: Who | None) -> web.StreamResponse:  # noqa: ARG001 - a handler
-    return web.json_response(LETTERS)
 
 
 # Diff

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import secrets
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -17,7 +15,7 @@ from aiohttp import web
 from supervisor.features.api.rules import Scope
 from supervisor.kernel.errors import NightcrewError, NotFound, one_line
 from supervisor.views import sgr
-from supervisor.views.crew import Crew, Row
+from supervisor.views.crew import LETTERS, Crew, Row
 from supervisor.views.web.sessions import Access, Who
 
 # Feature
@@ -91,14 +89,11 @@ class Feature:
 # its pages.
 #
 # Each topic that a page shows has one thread that looks; its result is compared with the one sent before, and encoded once for all.
-# Ids say how far a browser is: one that comes back gets what it missed, or a snapshot when that is too long ago. A browser that
-# does not read is cut off when its queue is full, and comes back by itself.
+# A browser that does not read is cut off when its queue is full, and comes back by itself; it gets a snapshot again.
 
 
 QUEUE = 64
 """Events that wait for one browser."""
-KEPT = 256
-"""Events that one who comes back may have missed."""
 CLIENTS_MAX, FEEDS_MAX = 100, 64
 """Browsers, and topics that are looked at, at one time: each of those has a thread."""
 TOPICS_MAX = FEEDS_MAX
@@ -157,13 +152,11 @@ class Pace:
 class Feed:
     """One topic while somebody shows it."""
 
-    def __init__(
-        self, name: str, topic: Topic, publish: Callable[[str, str, Mapping[str, Any]], None], began: int, beside: Collection[str]
-    ) -> None:
-        self.name, self.topic, self.began = name, topic, began
+    def __init__(self, name: str, topic: Topic, beside: Collection[str]) -> None:
+        self.name, self.topic = name, topic
         self.state: State | None = None
         self.clients: set[Client] = set()
-        self._publish, self._beside = publish, beside
+        self._beside = beside
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="topic")
         self._task = asyncio.get_running_loop().create_task(self._run())
 
@@ -188,12 +181,20 @@ class Feed:
     def _tell(self, found: State) -> None:
         before, self.state = self.state, found
         if before is None:
-            self._publish(self.name, "state", {"set": found})
+            self._publish(self.snapshot())
             return
         changed = {key: value for key, value in found.items() if key not in before or before[key] != value}
         gone = [key for key in before if key not in found]
         if changed or gone:
-            self._publish(self.name, "delta", {"set": changed, "drop": gone})
+            self._publish(_event("delta", {"topic": self.name, "set": changed, "drop": gone}))
+
+    def _publish(self, event: bytes) -> None:
+        for client in list(self.clients):
+            client.put(event)
+
+    def snapshot(self) -> bytes:
+        """All that is known of the topic; empty before the first look."""
+        return b"" if self.state is None else _event("state", {"topic": self.name, "set": self.state})
 
     def close(self) -> None:
         """Look no more; a look that is under way comes to its end."""
@@ -208,8 +209,6 @@ class Hub:
     def __init__(self, makers: Mapping[str, Maker]) -> None:
         self._makers = makers
         self._feeds: dict[str, Feed] = {}
-        self._boot, self._number = secrets.token_hex(4), 0
-        self._sent: deque[tuple[int, str, bytes]] = deque(maxlen=KEPT)
         self._count = 0
 
     @property
@@ -227,7 +226,7 @@ class Hub:
         client = Client(names, lambda: _cut(request))
         self._count += 1
         try:
-            self._join(client, topics, request.headers.get("Last-Event-ID") or request.query.get("after", ""))
+            self._join(client, topics)
             await _serve(response, client, alive)
         except ConnectionError:
             pass
@@ -256,42 +255,15 @@ class Hub:
             raise NotFound("no such topic", on=name)
         return self._makers[first](rest)
 
-    def _join(self, client: Client, topics: Mapping[str, Topic], after: str) -> None:
-        client.put(f"retry: {AGAIN_MS}\n".encode() + _event("hello", {"now": time.time(), "boot": self._boot}))
-        seen = self._seen(after)
+    def _join(self, client: Client, topics: Mapping[str, Topic]) -> None:
+        client.put(f"retry: {AGAIN_MS}\n".encode() + _event("hello", {"now": time.time()}))
         for name in client.topics:
             feed = self._feeds.get(name)
             if feed is None:
-                feed = self._feeds[name] = Feed(name, topics.get(name) or self._made(name), self._publish, self._number, self._feeds)
-            if said := self._missed(feed, seen):
+                feed = self._feeds[name] = Feed(name, topics.get(name) or self._made(name), self._feeds)
+            if said := feed.snapshot():
                 client.put(said)
             feed.clients.add(client)
-
-    def _missed(self, feed: Feed, seen: int) -> bytes:
-        """What a browser that has `seen` so much lacks of a topic; nothing before its first look, which is sent to all."""
-        if feed.state is None:
-            return b""
-        if feed.began <= seen and self._covers(seen):
-            return b"".join(event for number, name, event in self._sent if name == feed.name and number > seen)
-        return _event("state", {"topic": feed.name, "set": feed.state}, self._id())
-
-    def _seen(self, after: str) -> int:
-        """Up to which event a browser has come; -1 when it is another server's, or none."""
-        boot, _, number = after.partition("-")
-        return int(number) if boot == self._boot and number.isdecimal() and len(number) < 16 else -1
-
-    def _covers(self, seen: int) -> bool:
-        return seen >= (self._sent[0][0] - 1 if self._sent else self._number)
-
-    def _id(self) -> str:
-        return f"{self._boot}-{self._number}"
-
-    def _publish(self, name: str, kind: str, said: Mapping[str, Any]) -> None:
-        self._number += 1
-        event = _event(kind, {"topic": name, **said}, self._id())
-        self._sent.append((self._number, name, event))
-        for client in list(self._feeds[name].clients):
-            client.put(event)
 
     def _leave(self, client: Client) -> None:
         for name in client.topics:
@@ -334,10 +306,9 @@ def _cut(request: web.Request) -> None:
         request.transport.abort()
 
 
-def _event(kind: str, said: Mapping[str, Any], number: str = "") -> bytes:
+def _event(kind: str, said: Mapping[str, Any]) -> bytes:
     """One event. JSON has no line end in it, so nothing of a stranger's can begin another."""
-    lines: Iterable[str] = filter(None, (f"id: {number}" if number else "", f"event: {kind}"))
-    return ("\n".join(lines) + f"\ndata: {json.dumps(said, separators=(',', ':'), allow_nan=False)}\n\n").encode()
+    return f"event: {kind}\ndata: {json.dumps(said, separators=(',', ':'), allow_nan=False)}\n\n".encode()
 
 
 # Wire
@@ -374,6 +345,7 @@ def _row(row: Row) -> dict[str, Any]:
         "state": view.state,
         "letter": row.letter,
         "word": row.word,
+        "means": LETTERS[row.letter],
         "color": f"f{int(row.color) - 30}" if row.color != "2" else "dim",
         "since": row.since,
         "ended": row.ended,

@@ -45,20 +45,20 @@ def session(served: Served, attacker: Attacker) -> dict[str, str]:
 def test_a_second_request_is_never_smuggled_in(served: Served, session: dict[str, str], how: str) -> None:
     """A body that two readers could end in two places is refused, and what comes after it is not read."""
     wire, (headers, body) = Wire(served.port), SMUGGLED[how]
-    hidden = wire.head("GET", "/data/letters", session)
+    hidden = wire.head("GET", "/data/maps", session)
     first = wire.head("POST", "/act/kill", {**session, "Content-Type": "application/json", "Connection": "keep-alive", **headers})
     assert [reply.status for reply in replies(wire.raw(first + body + hidden))] == [400]
 
 
 @pytest.mark.parametrize("host", ["evil.example", "LOCALHOST", "localhost.", "127.1", "[::1]", "0x7f.1", "user@127.0.0.1", "127.0.0.1."])
 def test_another_name_gets_nothing(served: Served, session: dict[str, str], host: str) -> None:
-    assert Wire(served.port).ask("GET", "/data/letters", {**session, "Host": f"{host}:{served.port}"}).status == 421
+    assert Wire(served.port).ask("GET", "/data/maps", {**session, "Host": f"{host}:{served.port}"}).status == 421
 
 
 def test_two_hosts_or_none(served: Served, session: dict[str, str]) -> None:
     wire = Wire(served.port)
     for host in ({"Host": "-"}, {"host": "evil.example"}):
-        assert [one.status for one in replies(wire.raw(wire.head("GET", "/data/letters", {**session, **host})))] == [400]
+        assert [one.status for one in replies(wire.raw(wire.head("GET", "/data/maps", {**session, **host})))] == [400]
 
 
 @pytest.mark.parametrize(("headers", "status"), [({"Content-Length": "0" * 5000 + "2"}, 400), ({"Content-Encoding": "gzip"}, 415)])
@@ -86,9 +86,9 @@ def test_a_log_from_nowhere_is_one_answer(attacker: Attacker, place: str) -> Non
 def test_what_strangers_send_is_not_logged(served: Served, session: dict[str, str]) -> None:
     """It would fill the terminal of who serves, and once it showed there a session with its key."""
     wire = Wire(served.port)
-    wire.raw(wire.head("GET", "/data/letters", session).replace(b"\r\n", b"\n"))
+    wire.raw(wire.head("GET", "/data/maps", session).replace(b"\r\n", b"\n"))
     wire.raw(bytes.fromhex("16030100a5010000a10303") + os.urandom(200), quiet_s=1)
-    assert wire.ask("GET", "/data/letters", session).status == 200
+    assert wire.ask("GET", "/data/maps", session).status == 200
     said = (served.house.home.root.parent / "web.out").read_text()
     assert "Traceback" not in said and session["X-Nightcrew-Key"] not in said
 
@@ -111,7 +111,7 @@ def test_a_crowd_that_says_nothing_keeps_nobody_out(served: Served, session: dic
                 crowd[-1].sendall(b"GET / HTTP/1.1\r\nHost: ")
         # As many as are no crowd may stay for a minute, beside what the server itself has open.
         wait_until(lambda: len(os.listdir(f"/proc/{server}/fd")) < CROWD + 100, "the silent ones to be let go")
-        assert Wire(served.port).ask("GET", "/data/letters", session).status == 200
+        assert Wire(served.port).ask("GET", "/data/maps", session).status == 200
         assert attacker.api("GET", "/token").status == 200
     finally:
         for one in crowd:

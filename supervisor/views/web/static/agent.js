@@ -1,6 +1,6 @@
 // One agent: what it shows now, what it changed, what it said. A page is followed only while it is in sight.
 
-import { act, arrange, askText, confirm, confirmMerge, el, follow, get, keys, line, now, readOnly, say, setText } from "./core.js";
+import { act, arrange, el, follow, get, goOn, keys, kill, line, now, readOnly, say, send, setText, take } from "./core.js";
 import { Diff } from "./diff.js";
 import { age, brief } from "./format.js";
 
@@ -10,14 +10,14 @@ const main = document.getElementById("main");
 
 // The head
 
-const letter = el("span", { class: "letter" }), heading = el("h1", {}, task), title = el("span", { class: "title" });
+const letter = el("span", { class: "letter", role: "img" }), heading = el("h1", {}, task), title = el("span", { class: "title" });
 const menu = el("menu", { "aria-label": "Acts" }), facts = el("p", { class: "now" });
 const asks = el("p", {}), question = el("div", { class: "question", role: "alert", hidden: true }, asks);
 const button = (text, key, does, kind = "") => el("button", { type: "button", class: kind, onclick: does }, text, el("kbd", { "aria-hidden": "true" }, key));
-let row = null, known = null, letters = {};
+let row = null, known = null;
 
 const pauses = button("Pause", "p", hold);
-const acts = { send: button("Send", "s", send), pause: pauses, kill: button("Kill", "k", kill, "danger"), retry: button("Retry", "r", retry), take: button("Take", "t", take, "strong"), more: button("Go on", "f", goOn) };
+const acts = { send: button("Send", "s", write), pause: pauses, kill: button("Kill", "k", end, "danger"), retry: button("Retry", "r", retry), take: button("Take", "t", merge, "strong"), more: button("Go on", "f", more) };
 question.append(el("menu", {}, button("Allow", "a", () => answer(true), "strong"), button("Deny", "d", () => answer(false))));
 main.append(el("div", { class: "who" }, letter, heading, title, menu), facts, question);
 
@@ -27,8 +27,7 @@ function show() {
   const running = is.state === "running", final = !["waiting", "ready", "running", "paused", "parked"].includes(is.state);
   setText(letter, row ? row.letter : is.state[0].toUpperCase());
   letter.className = `letter ${row ? row.color : "dim"}`;
-  letter.setAttribute("role", "img");
-  letter.setAttribute("aria-label", row ? letters[row.letter] || row.letter : is.state);
+  letter.setAttribute("aria-label", row ? row.means : is.state);
   setText(heading, is.name);
   setText(title, is.title);
   title.title = is.title;
@@ -55,7 +54,6 @@ setInterval(says, 1000);
 
 const look = () => get(`/data/task/${task.split("/").map(encodeURIComponent).join("/")}`).then((found) => { known = found; show(); }).catch((error) => say(error.message, true));
 look();
-get("/data/letters").then((found) => { letters = found; show(); }).catch(() => {});
 follow(["crew"], (topic, state, changed) => {
   if (!changed.has(`row:${task}`) && row) return;
   const before = row;
@@ -161,22 +159,18 @@ open(PAGES.some(([name]) => name === asked) ? asked : "screen");
 
 // Acts
 
-async function send() {
+function write() {
   if (opened === "screen" && !typing.hidden && typing.isConnected) return typed.focus();
-  const text = await askText(`To ${heading.textContent}`);
-  if (text) await act("send", { tasks: [task], text });
+  return send([task], heading.textContent);
 }
 const answer = (allow) => (row && row.asks ? act("answer", { task, asked: row.asks, allow }) : say(`${heading.textContent} asks nothing`, true));
 function hold() { return act("hold", { tasks: [task], back: !(row || known).paused }); }
-async function kill() { if (await confirm(`End ${task} and everything that it started? What was done so far is kept.`, "End")) await act("kill", { tasks: [task] }); }
+function end() { return kill([task]); }
+function merge() { return take(task); }
+function more() { return goOn(task, heading.textContent); }
 async function retry() { await act("retry", { tasks: [task] }); look(); }
-async function take() { if (await confirmMerge(task)) await act("take", { task }); }
-async function goOn() {
-  const text = await askText(`More words for ${heading.textContent}`, { lines: 6 });
-  if (text && text.trim()) await act("go-on", { task, text });
-}
 typed.addEventListener("keydown", (event) => { if (event.key === "Escape") { typed.blur(); tabs[0].focus(); } });
 keys({
   ...Object.fromEntries(PAGES.map(([name], at) => [String(at + 1), () => open(name)])),
-  a: () => answer(true), d: () => answer(false), s: send, p: hold, k: kill, r: retry, t: take, f: goOn, Escape: () => { location.href = "/"; },
+  a: () => answer(true), d: () => answer(false), s: write, p: hold, k: end, r: retry, t: merge, f: more, Escape: () => { location.href = "/"; },
 });

@@ -188,7 +188,7 @@ function hear(said) {
       return said.on ? alive() : linked(false);
     case "said":
       alive();
-      for (const one of followers) if (one.states.has(said.topic)) take(one, said);
+      for (const one of followers) if (one.states.has(said.topic)) tell(one, said);
   }
 }
 
@@ -198,7 +198,7 @@ function alive() {
   linked(true);
 }
 
-function take({ states, told }, said) {
+function tell({ states, told }, said) {
   const state = states.get(said.topic);
   told(said.topic, state, changes(state, said));
 }
@@ -215,7 +215,7 @@ function changes(state, said) {
 /** The stream of all pages, which this page holds from now on. */
 function lead() {
   const pages = new Map(), states = new Map();
-  let source = null, asked = [], last = "", again = 0, quiet = 0, less = 0, trying = false;
+  let source = null, asked = [], again = 0, quiet = 0, less = 0, trying = false;
 
   function spread(said) {
     channel?.postMessage(said);
@@ -232,10 +232,8 @@ function lead() {
       if (from === me) hear(said);
       else channel.postMessage(said);
     }
-    if (wanted().some((topic) => !asked.includes(topic))) {
-      last = ""; // the server sends all of every topic: what came until now is none of the new ones
-      reconnect();
-    } else {
+    if (wanted().some((topic) => !asked.includes(topic))) reconnect();
+    else {
       connect();
       clearTimeout(less);
       less = setTimeout(() => { if (wanted().length < asked.length) reconnect(); }, 2000);
@@ -260,7 +258,6 @@ function lead() {
   }
   function came(event, whole) {
     const said = JSON.parse(event.data);
-    last = event.lastEventId;
     heard();
     if (!states.has(said.topic)) states.set(said.topic, new Map());
     changes(states.get(said.topic), { ...said, whole });
@@ -282,7 +279,6 @@ function lead() {
     for (const topic of states.keys()) if (!asked.includes(topic)) states.delete(topic);
     const query = new URLSearchParams({ key });
     for (const topic of asked) query.append("topic", topic);
-    if (last) query.set("after", last);
     const made = source = new EventSource(`/events?${query}`);
     made.addEventListener("state", (event) => came(event, true));
     made.addEventListener("delta", (event) => came(event, false));
@@ -344,14 +340,27 @@ export function askText(label, { value = "", lines = 1, done = "Send" } = {}) {
   });
 }
 
-/** Ask whether to merge a result, with the branch and the size that the server says; null when it cannot be taken, which is said. */
-export async function confirmMerge(task) {
+// Acts that ask before they do something; `name` is what the person calls the tasks.
+
+export async function send(tasks, name) {
+  const text = await askText(`To ${name}`);
+  if (text) await act("send", { tasks, text });
+}
+export async function kill(tasks) {
+  const what = tasks.length === 1 ? `${tasks[0]} and everything that it` : `${tasks.length} tasks and everything that they`;
+  if (await confirm(`End ${what} started? What was done so far is kept.`, "End")) await act("kill", { tasks });
+}
+export async function take(task) {
   try {
-    return await confirm((await get(`/data/merge?task=${encodeURIComponent(task)}`)).question, "Merge");
+    const { question } = await get(`/data/merge?task=${encodeURIComponent(task)}`);
+    if (await confirm(question, "Merge")) await act("take", { task });
   } catch (error) {
     say(error.message, true);
-    return null;
   }
+}
+export async function goOn(task, name) {
+  const text = await askText(`More words for ${name}`, { lines: 6 });
+  if (text && text.trim()) await act("go-on", { task, text });
 }
 
 /** A dialog; `made` gives its nodes, and is given what closes it with a value. `letters` close it with theirs. */

@@ -1,6 +1,6 @@
 // The crew in its groups. A row stays the same element while its task is shown, so focus, marks and a reader's place stay too.
 
-import { act, arrange, askText, confirm, confirmMerge, dialog, el, follow, get, keys, now, readOnly, say, setText } from "./core.js";
+import { act, arrange, dialog, el, follow, get, goOn, keys, kill, now, readOnly, say, send, setText, take } from "./core.js";
 import { age, brief } from "./format.js";
 
 const main = document.getElementById("main");
@@ -15,9 +15,7 @@ const empty = el("p", { class: "empty", hidden: true });
 main.append(el("h1", { class: "sr" }, "The crew"), facts, troubles, el("div", { class: "tools" }, filter, begin, chosenMenu, help), groups, empty);
 
 const rows = new Map(), sections = new Map(), marked = new Set();
-let state = new Map(), letters = {}, selected = "", asking = new Set(), first = true;
-get("/data/letters").then((found) => { letters = found; for (const row of rows.values()) name(row); }).catch((error) => say(error.message, true));
-
+let state = new Map(), selected = "", asking = new Set(), first = true;
 follow(["crew"], (topic, found, changed) => {
   state = found;
   if (changed.has("facts")) showFacts(found.get("facts"));
@@ -34,7 +32,7 @@ function showFacts(list) {
 
 function made(id) {
   const row = {
-    id, mark: el("input", { type: "checkbox", tabindex: "-1" }), letter: el("span", { class: "letter" }),
+    id, mark: el("input", { type: "checkbox", tabindex: "-1" }), letter: el("span", { class: "letter", role: "img" }),
     word: el("span", { class: "word" }), name: el("a", { class: "name", href: `/agent/${id}` }), age: el("span", { class: "age" }),
     title: el("span", { class: "title" }), says: el("span", { class: "said" }), menu: el("menu", {}),
   };
@@ -57,6 +55,8 @@ function update(id, facts) {
   const row = rows.get(id);
   row.facts = facts;
   setText(row.letter, facts.letter);
+  row.letter.title = facts.means;
+  row.letter.setAttribute("aria-label", facts.means);
   row.letter.className = `letter ${facts.color}`;
   setText(row.name, facts.name);
   setText(row.word, facts.word);
@@ -66,13 +66,6 @@ function update(id, facts) {
   row.text.title = [facts.title, facts.says].filter(Boolean).join("\n");
   row.mark.setAttribute("aria-label", `Mark ${facts.name}`);
   row.name.title = `${facts.id}  ${facts.title}`;
-  name(row);
-}
-
-function name(row) {
-  row.letter.title = letters[row.facts.letter] || "";
-  row.letter.setAttribute("aria-label", letters[row.facts.letter] || row.facts.letter);
-  row.letter.setAttribute("role", "img");
 }
 
 function buttons(row, group) {
@@ -82,7 +75,7 @@ function buttons(row, group) {
   row.shown = wanted;
   const button = (text, does, kind = "") => el("button", { type: "button", class: kind, "aria-label": `${text} ${row.facts.name}`, onclick: does }, text);
   arrange(row.menu, wanted === "answer" ? [button("Allow", () => answer(row, true), "strong"), button("Deny", () => answer(row, false))]
-    : wanted === "take" ? [button("Take", () => take(row))] : []);
+    : wanted === "take" ? [button("Take", () => take(row.id))] : []);
 }
 
 function fits(facts, group) {
@@ -186,8 +179,8 @@ function chosen() {
   if (chosenMenu.dataset.count === String(marked.size)) return;
   chosenMenu.dataset.count = String(marked.size);
   const button = (text, does, kind = "") => el("button", { type: "button", class: kind, onclick: does }, text);
-  arrange(chosenMenu, marked.size === 0 || readOnly ? [] : [el("span", { class: "muted" }, `${marked.size} marked`), button("Send", send), button("Pause", hold),
-    button("Retry", retry), button("Kill", kill, "danger"), button("Clear", clear)]);
+  arrange(chosenMenu, marked.size === 0 || readOnly ? [] : [el("span", { class: "muted" }, `${marked.size} marked`), button("Send", sendAll), button("Pause", hold),
+    button("Retry", retry), button("Kill", killAll, "danger"), button("Clear", clear)]);
 }
 
 function clear() {
@@ -207,39 +200,21 @@ const named = (found) => (ids(found).length === 1 ? found[0].facts.name : `${ids
 
 // Acts
 
-async function send() {
+/** Do something with all that are marked, or the selected one. */
+function withAll(does) {
   const found = targets();
-  if (!found.length) return;
-  const text = await askText(`To ${named(found)}`);
-  if (text) await act("send", { tasks: ids(found), text });
+  if (found.length) return does(ids(found), found);
 }
+/** Do something with the selected one, whatever is marked. */
+const withOne = (does) => (current() ? does(current().id, current().facts.name) : say("no task is selected", true));
+const sendAll = () => withAll((tasks, found) => send(tasks, named(found)));
+const hold = () => withAll((tasks, found) => act("hold", { tasks, back: !found.every((row) => row.facts.paused) }));
+const retry = () => withAll((tasks) => act("retry", { tasks }));
+const killAll = () => withAll(kill);
 async function answer(row, allow) {
   if (!row) return say("no task is selected", true);
   if (!asking.has(row.id)) return say(`${row.facts.name} asks nothing`, true);
   await act("answer", { task: row.id, asked: row.facts.asks, allow });
-}
-async function hold() {
-  const found = targets();
-  if (found.length) await act("hold", { tasks: ids(found), back: !found.every((row) => row.facts.paused) });
-}
-async function retry() {
-  const found = targets();
-  if (found.length) await act("retry", { tasks: ids(found) });
-}
-async function kill() {
-  const found = targets();
-  if (!found.length) return;
-  const many = ids(found), what = many.length === 1 ? `${many[0]} and everything that it` : `${many.length} tasks and everything that they`;
-  if (await confirm(`End ${what} started? What was done so far is kept.`, "End")) await act("kill", { tasks: many });
-}
-async function take(row) {
-  if (!row) return say("no task is selected", true);
-  if (await confirmMerge(row.id)) await act("take", { task: row.id });
-}
-async function goOn(row) {
-  if (!row) return say("no task is selected", true);
-  const text = await askText(`More words for ${row.facts.name}`, { lines: 6 });
-  if (text && text.trim()) await act("go-on", { task: row.id, text });
 }
 function nextAsking() {
   const order = inOrder().filter((row) => asking.has(row.id)), at = order.indexOf(current());
@@ -263,7 +238,7 @@ help.addEventListener("click", showHelp);
 const page = () => Math.max(1, Math.floor(innerHeight / 40) - 4);
 keys({
   ArrowDown: () => move(1), ArrowUp: () => move(-1), PageDown: () => move(page()), PageUp: () => move(-page()), Home: () => move(-1e6), End: () => move(1e6),
-  w: nextAsking, a: () => answer(current(), true), d: () => answer(current(), false), s: send, n: () => (readOnly ? say("this server only shows", true) : newTask()), f: () => goOn(current()), t: () => take(current()), p: hold, k: kill, r: retry,
+  w: nextAsking, a: () => answer(current(), true), d: () => answer(current(), false), s: sendAll, n: () => (readOnly ? say("this server only shows", true) : newTask()), f: () => withOne(goOn), t: () => withOne(take), p: hold, k: killAll, r: retry,
   " ": () => { if (current()) { mark(selected, !marked.has(selected)); move(1); } }, "/": () => filter.focus(), Escape: clear, "?": showHelp,
 });
 
