@@ -642,15 +642,83 @@ def more(shape: Shape) -> dict[str, Any]:
 
 # Limits
 # ------
-# What stands above and below the charts.
+
+
+_UNITS = {
+    "requests": "requests a minute",
+    "input": "input tokens a minute",
+    "output": "output tokens a minute",
+    "tokens": "tokens a minute",
+}
+_WAITS = {"wait": "Waiting for its turn", "first_byte": "To the first byte", "total": "The whole turn"}
+_NOTHING_SENT = "Nothing was sent in the last half hour."
 
 
 def limits(shape: Shape) -> dict[str, Any]:
-    """What the charts draw, and the elements above (`tiles`) and below them (`tables`)."""
+    """`ends` of the steps, the `charts` over them, and the elements above (`tiles`) and below (`tables`)."""
     now, breakers = shape["now"], shape["breakers"]
     bands = [{**one, "letter": "O" if one["state"] == "open" else "½"} for one in breakers]
-    kept = {name: shape[name] for name in ("trouble", "ends", "charts", "waits", "rates")}
-    return {**kept, "bands": bands, "tiles": _limits_now(now), "tables": _limits_tables(now, breakers)}
+    kept = {"trouble": shape["trouble"], "ends": shape["ends"], "charts": _charts(shape, bands)}
+    return {**kept, "tiles": _limits_now(now), "tables": _limits_tables(now, breakers)}
+
+
+def _charts(shape: Shape, bands: Sequence[Shape]) -> list[Shape]:
+    rates = shape["rates"]
+    admissions = [
+        _series("admitted a minute", "A", "c1", rates["admitted"], bars=True),
+        _series("waiting now", "Q", "c2", rates["queued"]),
+        _series("429 of the provider's", "P", "c6", rates["upstream_429"], dash=[2, 3]),
+        _series("429 of ours", "N", "c4", rates["our_429"], dash=[6, 4]),
+    ]
+    cached = [_series("read from the cache", "C", "c3", rates["cache_hits"])]
+    worth = [_series("tokens for a dollar", "T", "c1", rates["tokens_per_usd"])]
+    used = [_used(one, bands) for one in shape["charts"]]
+    waited = [_waited(name, shape["waits"][key]) for key, name in _WAITS.items()]
+    no_price = "Nothing with a known price in the last half hour."
+    return [
+        _chart("Tokens a minute", used, bands, unit="short", height=260, empty=_NOTHING_SENT, choice="Limit"),
+        _chart("Admissions and the queue", [{"series": admissions}], bands, unit="count", least=4, empty=_NOTHING_SENT),
+        _chart("Waits", waited, bands, unit="duration", least=0.5, empty="Nothing ended in the last half hour.", choice="Seconds of"),
+        _chart(
+            "Input read from the provider's cache",
+            [{"series": cached}],
+            (),
+            unit="percent",
+            height=150,
+            most=1,
+            empty="No input in the last half hour.",
+        ),
+        _chart("Tokens for a dollar", [{"series": worth}], (), unit="short", height=150, empty=no_price),
+    ]
+
+
+def _chart(title: str, variants: Sequence[Shape], bands: Sequence[Shape], *, height: int = 200, choice: str = "", **facts: object) -> Shape:
+    titled = [{"name": "", "title": title, **one} for one in variants]
+    return {"key": title, "title": title, "variants": titled, "bands": bands, "height": height, "choice": choice, **facts}
+
+
+def _series(name: str, letter: str, ink: str, values: Sequence[float | None], **more: object) -> Shape:
+    return {"name": name, "letter": letter, "ink": ink, "values": values, **more}
+
+
+def _used(one: Shape, bands: Iterable[Shape]) -> Shape:
+    """What each agent used of a limit, one upon the other."""
+    pool, unit = one["pool"], _UNITS[one["dimension"]]
+    agents = [_series(agent["name"], chr(ord("A") + at), f"c{at + 1}", agent["used"], stack=True) for at, agent in enumerate(one["agents"])]
+    series = [
+        *agents,
+        _series("reserved for what is under way", "R", "muted", one["reserved"], stack=True, hatched=6),
+        _series("used by others outside", "X", "ink", one["outside"], stack=True, hatched=10),
+        _series("limit", "limit", "ink", one["limit"], dash=[10, 4]),
+    ]
+    title = f"{unit.capitalize()} of {pool}, by agent, in the minute before"
+    return {"name": f"{pool}: {unit}", "title": title, "bands": [band for band in bands if band["pool"] == pool], "series": series}
+
+
+def _waited(name: str, of: Shape) -> Shape:
+    lines = [("P50", "50", "c1", None), ("P95", "95", "c2", [8, 4]), ("P99", "99", "c6", [2, 3])]
+    series = [_series(part, letter, ink, of[part.lower()], dash=dash) for part, letter, ink, dash in lines]
+    return {"name": name, "title": f"{name}: seconds", "series": series}
 
 
 def _limits_now(found: Shape | None) -> list[Element]:

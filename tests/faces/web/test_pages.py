@@ -118,7 +118,7 @@ def test_limits_are_charts_with_letters_and_with_the_same_in_a_table(visit: Visi
     assert heads[0] == "Until" and heads[1].startswith("A ") and first.locator("tbody tr").count() == 20
     page.get_by_label("Limit").select_option(label="work/anthropic/opus-4: output tokens a minute")
     assert first.locator("figcaption").inner_text().startswith("Output tokens a minute")
-    page.get_by_label("The whole turn").check()
+    page.get_by_label("Seconds of").select_option(label="The whole turn")
     assert page.locator("figcaption", has_text="The whole turn: seconds").count() == 1
     bands = page.locator("section", has_text="When a breaker was not closed").locator("tbody tr")
     assert bands.locator("td.long").all_inner_texts() == ["429 </script><script>document.title='owned'</script>"] * 2
