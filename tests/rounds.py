@@ -47,6 +47,7 @@ DIFFERS_FOR_ROOT = (
     "tests/host/test_processes.py",
     "tests/host/test_secrets.py",
     "tests/host/test_usage.py",
+    "tests/independent/test_caches.py",
     "tests/worktrees/test_confined_repositories.py::test_a_repository_that_was_turned_against_us",
     "tests/worktrees/test_confined_worktrees.py::test_a_worktree_that_was_turned_against_us",
     "tests/worktrees/test_overlay.py",

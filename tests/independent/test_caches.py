@@ -330,9 +330,10 @@ def test_an_agent_changes_only_the_caches_that_are_writable(nightcrew: Nightcrew
     assert [name for name in changes(before["home"], after["home"]) if not is_writable(name)] == []
     assert (after["repository"], after["beside"]) == (before["repository"], before["beside"])
     # The documentation's tables: what is shown, what is not, and what is the agents' own.
-    own = {*OWN_IN_CACHE, *OWN_OUTSIDE, *NOT_THERE}
-    assert sorted(name for name in FILES if name not in said["seen"]) == sorted(own - {NOT_THERE[1]})
-    assert NOT_THERE[1] not in said["seen"]
+    hidden = {*OWN_IN_CACHE, *OWN_OUTSIDE, *NOT_THERE}
+    if nightcrew.home.is_relative_to("/tmp"):  # of which a sandbox shows nothing but caches
+        hidden |= {*STEERING}
+    assert sorted({*FILES, *NOT_THERE} - {*said["seen"]}) == sorted(hidden)
     for place in WRITABLE:
         assert any(name.startswith(f"{place}/") for name in changes(before["home"], after["home"])), place
     assert {cache for cache in OWN_CACHES if nightcrew.agents_wrote(cache)} == set(OWN_CACHES)
