@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from memory.leases import HOLDS_S, Beside, Lease, Mode, Wanted
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import StaleEpoch
+from supervisor.kernel.leases import HOLDS_S, Beside, Lease, Mode, Wanted
 from supervisor.kernel.path_globs import overlap
 from supervisor.kernel.records import attempt_name
 from supervisor.kernel.spec import LeaseRule

@@ -32,7 +32,7 @@ from agents.protocols.lines import (
     wanted,
 )
 from agents.protocols.live import is_spent
-from memory.leases import SAID
+from supervisor.kernel.leases import SAID
 
 _TYPES = ("system", "assistant", "user", "result", "rate_limit_event")
 _COMPLETED = ("", "completed")

@@ -6,12 +6,12 @@ import re
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
-from memory import leases
-from memory.leases import GLOBS_MAX, Lease, Mode
 from memory.service.arguments import Args, find
 from memory.service.leases import TTL_MAX_S, Asker, LeaseDesk, Said
+from supervisor.kernel import leases
 from supervisor.kernel.errors import NotFound, Refused, UsageError
 from supervisor.kernel.format import rfc3339
+from supervisor.kernel.leases import GLOBS_MAX, Lease, Mode
 from supervisor.kernel.path_globs import normalised
 
 if TYPE_CHECKING:

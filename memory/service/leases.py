@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from memory import leases
-from memory.leases import GLOBS_MAX, HOLDS_S, PROJECT_MAX, Lease, Mode, Wanted
 from memory.rows import TAKEN_BACK, TTL_S, Leases
+from supervisor.kernel import leases
 from supervisor.kernel.errors import Refused, one_line
 from supervisor.kernel.events import Event, LeasesChanged
 from supervisor.kernel.format import rfc3339
+from supervisor.kernel.leases import GLOBS_MAX, HOLDS_S, PROJECT_MAX, Lease, Mode, Wanted
 from supervisor.kernel.path_globs import overlap
 from supervisor.kernel.records import attempt_name
 from supervisor.kernel.spec import LeaseRule

@@ -27,13 +27,13 @@ from supervisor.config.kinds import Choices
 from supervisor.config.project import Project
 from supervisor.config.toml import Once
 from supervisor.features.snapshots import rows as snapshots_rows
-from supervisor.features.snapshots.rules import WHOLE, Snapshot, SnapshotState, chosen, overriding, staleness
 from supervisor.host import cores, files
 from supervisor.host.paths import Home, home
 from supervisor.kernel import spec as size
 from supervisor.kernel.errors import NeedsHuman, NotFound, NotRunning, Refused, ToolFailed, ToolMissing, UsageError, one_line
 from supervisor.kernel.format import duration
 from supervisor.kernel.kind import allowed
+from supervisor.kernel.snapshots import WHOLE, Snapshot, SnapshotState, chosen, overriding, staleness
 from supervisor.kernel.spec import RunSpec, Settings, Submission, TaskSpec
 from supervisor.store import sqlite
 from worktrees import repository as commit_listing

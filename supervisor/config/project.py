@@ -24,12 +24,12 @@ from nightcrew.plugins.analyze.findings import Perspective
 from supervisor.config import toml
 from supervisor.config.task_keys import Pattern, Shared, SnapshotModel, SnapshotsCommand, check_command, check_inside, check_name, to_spec
 from supervisor.config.toml import Duration, Once, Strict, into, line_of, parse, read_text
-from supervisor.features.snapshots.rules import SnapshotSpec
 from supervisor.kernel.errors import ConfigError
 from supervisor.kernel.kind import Kind
 from supervisor.kernel.names import nearest
 from supervisor.kernel.path_globs import normalised
 from supervisor.kernel.retry import TIMEOUT_S
+from supervisor.kernel.snapshots import SnapshotSpec
 from supervisor.kernel.train_orders import REPAIRS_MAX, WIDTH_MAX, GeneratedRule, Method
 
 NAME = "nightcrew.toml"

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, Field, PlainValidator, create_model, field_validator, model_validator
 
-from memory.leases import GLOBS_MAX
 from supervisor.config.toml import MAX_INT, Class, Command, Duration, Glob, OptionValue, Shown, Size, Strict, duration, into, variable
-from supervisor.features.snapshots.rules import LOCK_FILES, SnapshotSpec
 from supervisor.kernel import keys
 from supervisor.kernel.candidates import CANDIDATES_MAX, JUDGE_ROUNDS, candidate_name, judge_name
 from supervisor.kernel.keys import By, Key
+from supervisor.kernel.leases import GLOBS_MAX
 from supervisor.kernel.night import Window
 from supervisor.kernel.path_globs import WHERE, kind_of, normalised
+from supervisor.kernel.snapshots import LOCK_FILES, SnapshotSpec
 from supervisor.kernel.spec import ABSOLUTE_FROM, TaskSpec
 
 # After

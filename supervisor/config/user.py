@@ -34,7 +34,6 @@ from supervisor.config.toml import (
 )
 from supervisor.features.notify.rules import HERE, Receiver, Terms
 from supervisor.features.notify.rules import Kind as RulesKind
-from supervisor.features.retention.rules import Keep, Limit
 from supervisor.gateway.admission.types import GatewaySettings
 from supervisor.kernel import capacity
 from supervisor.kernel.admission import Limits
@@ -43,6 +42,7 @@ from supervisor.kernel.errors import ConfigError
 from supervisor.kernel.kind import Kind, Rule
 from supervisor.kernel.names import nearest
 from supervisor.kernel.night import NightDefaults, Window
+from supervisor.kernel.retention import Keep, Limit
 from supervisor.kernel.spec import MemoryTerms, Settings
 from supervisor.kernel.spec import Size as TaskGets
 

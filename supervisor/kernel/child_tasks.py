@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from memory import leases
+from supervisor.kernel import leases
 from supervisor.kernel.errors import BudgetSpent, Refused
 from supervisor.kernel.format import money
 from supervisor.kernel.spec import TaskSpec

@@ -8,8 +8,8 @@ from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Final
 
-from supervisor.features.snapshots.rules import SnapshotSpec
 from supervisor.kernel.format import duration, size
+from supervisor.kernel.snapshots import SnapshotSpec
 from supervisor.kernel.spec import Settings, TaskSpec
 from supervisor.kernel.states import TaskClass
 

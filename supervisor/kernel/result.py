@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from memory import leases
+from supervisor.kernel import leases
 from supervisor.kernel.errors import one_line
 from supervisor.kernel.format import rfc3339
 from supervisor.kernel.names import trace_id

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Annotated, Final
 
-from supervisor.features.retention.rules import Keep
 from supervisor.kernel.admission import Limits
 from supervisor.kernel.capacity import Growth
 from supervisor.kernel.errors import Refused
@@ -16,6 +15,7 @@ from supervisor.kernel.format import many, size
 from supervisor.kernel.keys import By, Key
 from supervisor.kernel.night import NightDefaults, NightOrder, Window
 from supervisor.kernel.path_globs import Kind
+from supervisor.kernel.retention import Keep
 from supervisor.kernel.states import TaskClass
 
 # Notes

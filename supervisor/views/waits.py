@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from memory import rows
-from memory.leases import Lease
 from supervisor.features.night import rows as night_rows
 from supervisor.kernel.admission import Conditions, Decision, Verdict, of_start
 from supervisor.kernel.candidates import CHOICE, asks_choice
 from supervisor.kernel.format import age, duration, listed, many, rfc3339
+from supervisor.kernel.leases import Lease
 from supervisor.kernel.states import TaskClass, TaskState, Until
 from supervisor.kernel.wait_graph import Wait, WaitKind
 from supervisor.results import candidates

@@ -16,10 +16,10 @@ from nightcrew.plugins.bench import fork
 from nightcrew.plugins.bench.crews import SupervisedRun
 from nightcrew.plugins.bench.fork import Options, Size, measure
 from supervisor.client import protocol
-from supervisor.features.snapshots.rules import SnapshotKind, SnapshotSpec
 from supervisor.host import processes
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import NotFound, ToolFailed
+from supervisor.kernel.snapshots import SnapshotKind, SnapshotSpec
 from tests.bench.test_spawn import users_of
 from tests.support import git, wait_until
 from worktrees.backends.overlay import mounts

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from supervisor.config import plan, project
 from supervisor.config.task_keys import check_inside, check_name
-from supervisor.features.snapshots.rules import LOCK_FILES, SnapshotKind, SnapshotSpec
 from supervisor.kernel.errors import ConfigError
 from supervisor.kernel.kind import Kind
+from supervisor.kernel.snapshots import LOCK_FILES, SnapshotKind, SnapshotSpec
 
 Load = Callable[[str], Mapping[str, SnapshotSpec]]
 

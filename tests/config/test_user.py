@@ -9,8 +9,8 @@ import pytest
 
 from supervisor.config import user
 from supervisor.features.notify.rules import Kind
-from supervisor.features.retention.rules import DAY_S, Keep, Limit
 from supervisor.kernel.errors import ConfigError
+from supervisor.kernel.retention import DAY_S, Keep, Limit
 from supervisor.kernel.spec import Settings
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.features.retention.rules import DAY_S, Keep, Limit, RunFacts, Thing, going, held, held_rows
+from supervisor.kernel.retention import DAY_S, Keep, Limit, RunFacts, Thing, going, held, held_rows
 
 NOW = 1_000 * DAY_S
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from memory import leases
-from memory.leases import Beside, Lease, Mode, Wanted, blocks
+from supervisor.kernel import leases
+from supervisor.kernel.leases import Beside, Lease, Mode, Wanted, blocks
 
 
 def lease(glob: str, task: str, mode: Mode = Mode.EXCLUSIVE, fence: int = 1) -> Lease:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.features.snapshots.rules import SnapshotSpec
 from supervisor.kernel import limits
 from supervisor.kernel.limits import By, Held, Limits, Means, Used
+from supervisor.kernel.snapshots import SnapshotSpec
 from supervisor.kernel.spec import Settings, TaskSpec
 
 ALL = frozenset({"AS", "CPU", "FSIZE", "NOFILE", "NPROC"})

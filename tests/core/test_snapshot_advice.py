@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.features.snapshots.rules import SETUP_WORTH_S, WORK_WORTH_S, Times, advise
+from supervisor.kernel.snapshots import SETUP_WORTH_S, WORK_WORTH_S, Times, advise
 
 seconds = st.floats(0, 1e5, allow_subnormal=False)
 times = st.builds(Times, seconds, seconds, seconds, seconds)

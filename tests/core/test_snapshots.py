@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.features.snapshots import rules as snapshots_rules
-from supervisor.features.snapshots.rules import (
+from supervisor.kernel import codec
+from supervisor.kernel import snapshots as snapshots_rules
+from supervisor.kernel.errors import Refused
+from supervisor.kernel.snapshots import (
     STALE_KEPT_S,
     TRANSITIONS,
     Change,
@@ -19,8 +21,6 @@ from supervisor.features.snapshots.rules import (
     SnapshotSpec,
     SnapshotState,
 )
-from supervisor.kernel import codec
-from supervisor.kernel.errors import Refused
 from supervisor.kernel.spec import TaskSpec
 
 texts = st.lists(st.text(max_size=4), max_size=3).map(tuple)

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from supervisor.features.snapshots import rows as snapshots_rows
-from supervisor.features.snapshots.rules import Snapshot
+from supervisor.kernel.snapshots import Snapshot
 from supervisor.store import sqlite
 from tests.support import House, git, mounted_below, wait_until
 

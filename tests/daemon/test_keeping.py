@@ -17,12 +17,12 @@ from supervisor.cli import status
 from supervisor.features.night import report as night_report
 from supervisor.features.retention import archiving as retention_archiving
 from supervisor.features.retention import service as retention_service
-from supervisor.features.retention.rules import DAY_S, Keep, Limit
 from supervisor.features.retention.service import Done, Doors, Keeper, Keeping
 from supervisor.host import files
 from supervisor.host.clock import SystemClock
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import Refused
+from supervisor.kernel.retention import DAY_S, Keep, Limit
 from supervisor.store import archive, queries, sqlite
 from supervisor.store.ledger import Ledger
 from supervisor.store.queries import TaskView

@@ -20,11 +20,11 @@ from typing import Any
 from memory.mail import Mail, MailState, MailType
 from supervisor.features.api.rules import Kind, Scope, Token
 from supervisor.features.snapshots.rows import Built
-from supervisor.features.snapshots.rules import SnapshotKind, SnapshotSpec
 from supervisor.kernel.candidates import Choice, Decider
 from supervisor.kernel.conversations import DeliveryState, How, Origin
 from supervisor.kernel.decision import Choose, Collect, MarkRunning, Revive, SetState, Start, Stop
 from supervisor.kernel.night import NightOrder, NightTerms, OnCap
+from supervisor.kernel.snapshots import SnapshotKind, SnapshotSpec
 from supervisor.kernel.states import End, TaskClass, TaskState
 from supervisor.kernel.wait_graph import Wait, WaitKind
 from supervisor.results import ranking

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.features.snapshots.rules import LOCK_FILES
 from supervisor.host import scratch
+from supervisor.kernel.snapshots import LOCK_FILES
 
 
 @pytest.fixture

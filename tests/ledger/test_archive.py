@@ -19,10 +19,10 @@ import pytest
 
 from supervisor.features.retention import archiving as retention_archiving
 from supervisor.features.retention.archiving import OF_RUN, OF_TASK, STAYS, Archive
-from supervisor.features.retention.rules import held, held_rows
 from supervisor.kernel.decision import Revive, SetState, Start
 from supervisor.kernel.errors import LedgerError, Refused, StaleEpoch
 from supervisor.kernel.night import NightOrder, NightTerms
+from supervisor.kernel.retention import held, held_rows
 from supervisor.kernel.states import TaskState
 from supervisor.store import journal, queries, sqlite
 from supervisor.store.archive import ARCHIVE, reader

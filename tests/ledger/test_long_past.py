@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.features.retention.rules import Keep, Limit
 from supervisor.features.retention.service import Doors, Keeper
 from supervisor.host.clock import SystemClock
 from supervisor.host.paths import Home
+from supervisor.kernel.retention import Keep, Limit
 from supervisor.store import archive, journal, queries, sqlite
 from supervisor.store.ledger import Ledger
 from tests.ledger import history

@@ -12,9 +12,8 @@ import pytest
 
 from supervisor.features.night import rows as night_rows
 from supervisor.features.snapshots import rows as snapshots_rows
-from supervisor.features.snapshots import rules as snapshots_rules
-from supervisor.features.snapshots.rules import SnapshotKind, SnapshotSpec
 from supervisor.kernel import codec
+from supervisor.kernel import snapshots as snapshots_rules
 from supervisor.kernel.conversations import DeliveryState, How, Origin
 from supervisor.kernel.crew import Crew
 from supervisor.kernel.decide import decide
@@ -22,6 +21,7 @@ from supervisor.kernel.decision import Start
 from supervisor.kernel.errors import Refused
 from supervisor.kernel.events import Submitted
 from supervisor.kernel.night import NightState
+from supervisor.kernel.snapshots import SnapshotKind, SnapshotSpec
 from supervisor.kernel.spec import TaskSpec
 from supervisor.kernel.states import AttemptState, TaskClass, TaskState
 from supervisor.kernel.task import Attempt

@@ -27,7 +27,6 @@ from agents.tmux import Tmux
 from supervisor.client import protocol, start
 from supervisor.features.snapshots import rows as snapshots_rows
 from supervisor.features.snapshots.order import Order
-from supervisor.features.snapshots.rules import Snapshot, SnapshotSpec, SnapshotState
 from supervisor.host import commands, cores, processes, scratch, secrets
 from supervisor.host.paths import Home
 from supervisor.kernel import codec, records, tokens
@@ -35,6 +34,7 @@ from supervisor.kernel.errors import HostError, NightcrewError, TimedOut, ToolFa
 from supervisor.kernel.kind import allowed
 from supervisor.kernel.names import Identity
 from supervisor.kernel.records import Exit, Started, parse_started
+from supervisor.kernel.snapshots import Snapshot, SnapshotSpec, SnapshotState
 from supervisor.kernel.spec import RunSpec, Submission, TaskSpec
 from supervisor.sandbox import exec_step
 from supervisor.store import queries, sqlite

@@ -39,10 +39,10 @@ from nightcrew.plugins.bench.crews import (
     private_place,
 )
 from nightcrew.plugins.bench.figures import Aim, median_ms, milli, quantile, rows
-from supervisor.features.snapshots.rules import SnapshotKind, SnapshotSpec, Times, break_even
 from supervisor.features.snapshots.view import measured
 from supervisor.host import cores, files, scratch, usage
 from supervisor.kernel.errors import HostError, NotFound, ToolFailed
+from supervisor.kernel.snapshots import SnapshotKind, SnapshotSpec, Times, break_even
 from supervisor.kernel.spec import Settings, TaskSpec
 from supervisor.sandbox import executors
 from supervisor.sandbox.policy import Tier

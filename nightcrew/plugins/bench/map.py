@@ -40,12 +40,12 @@ from nightcrew.plugins.sim.child import Simulator
 from supervisor.features.map import open_map
 from supervisor.features.map.prompts import PromptTerms
 from supervisor.features.map.worker.prompt import Answered, Prompter, api
-from supervisor.features.snapshots.rules import SnapshotSpec
 from supervisor.gateway.admission.types import Limits
 from supervisor.host import cores, processes
 from supervisor.host.paths import Home
 from supervisor.kernel import records
 from supervisor.kernel.errors import ToolFailed
+from supervisor.kernel.snapshots import SnapshotSpec
 from supervisor.store import queries, sqlite
 
 # Fixtures

@@ -13,10 +13,10 @@ import sqlite3
 from collections.abc import Callable, Container, Generator, Iterator, Sequence
 from pathlib import Path
 
-from supervisor.features.retention.rules import RunFacts, Thing, held, held_rows
 from supervisor.host.failpoint import failpoint
 from supervisor.kernel.errors import LedgerError
 from supervisor.kernel.night import NightState
+from supervisor.kernel.retention import RunFacts, Thing, held, held_rows
 from supervisor.store import sqlite
 from supervisor.store.archive import ARCHIVE
 from supervisor.store.queries import OPEN

@@ -12,10 +12,10 @@ import click
 
 from supervisor.client import common
 from supervisor.client.names import ended_name
-from supervisor.features.retention.rules import DAY_S, Limit
 from supervisor.host.paths import Home, home
 from supervisor.kernel.errors import Refused, UsageError, one_line
 from supervisor.kernel.format import size
+from supervisor.kernel.retention import DAY_S, Limit
 from supervisor.store import queries
 
 Answer = dict[str, list[dict[str, Any]]]

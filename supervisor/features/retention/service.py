@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 from supervisor.client import start
 from supervisor.contract import Proof, Supervisor
 from supervisor.features.retention import archiving as retention_archiving
-from supervisor.features.retention import rules as retention_rules
 from supervisor.features.retention.archiving import Archive
-from supervisor.features.retention.rules import Going, Keep, Limit, RunFacts, Thing
 from supervisor.gateway.account.schema import ACCOUNT
 from supervisor.host import files, untrusted_fs, usage
 from supervisor.host.clock import Clock
 from supervisor.host.paths import Home
+from supervisor.kernel import retention as retention_rules
 from supervisor.kernel.errors import NightcrewError, NotRunning, Refused
+from supervisor.kernel.retention import Going, Keep, Limit, RunFacts, Thing
 from supervisor.server.wakeups import was_set
 from supervisor.store import archive, queries, recovery, sqlite
 from supervisor.store.sqlite import LEDGER, Book

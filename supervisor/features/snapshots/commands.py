@@ -114,7 +114,7 @@ def show(name: str, repo: Path, as_json: bool) -> None:
     """
     from supervisor.client import submit
     from supervisor.features.snapshots import order as snapshots_order
-    from supervisor.features.snapshots.rules import staleness
+    from supervisor.kernel.snapshots import staleness
 
     place = submit.workplace(repo)
     with contextlib.closing(common.ledger(home())) as db:
@@ -185,8 +185,8 @@ def advise(name: str, runs: int, repo: Path, as_json: bool) -> None:
     """
     from dataclasses import asdict
 
-    from supervisor.features.snapshots.rules import Times
-    from supervisor.features.snapshots.rules import advise as advice
+    from supervisor.kernel.snapshots import Times
+    from supervisor.kernel.snapshots import advise as advice
 
     with contextlib.closing(common.ledger(home())) as db:
         row = snapshots_rows.find(db, common.typed(name), _project(repo))

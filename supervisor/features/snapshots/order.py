@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from supervisor.client.submit import Workplace
-from supervisor.features.snapshots.rules import SnapshotSpec
 from supervisor.host import scratch
 from supervisor.host.untrusted_fs import open_plain
 from supervisor.kernel.errors import NotFound, UsageError
 from supervisor.kernel.kind import allowed
 from supervisor.kernel.names import nearest
 from supervisor.kernel.path_globs import is_below, names_files
+from supervisor.kernel.snapshots import SnapshotSpec
 from worktrees.repository import Repository, refuse_absent, resolve
 
 

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from supervisor.features.snapshots import rules as snapshots_rules
-from supervisor.features.snapshots.rules import Snapshot, SnapshotSpec, SnapshotState
 from supervisor.kernel import codec
+from supervisor.kernel import snapshots as snapshots_rules
 from supervisor.kernel.errors import NotFound, Refused, StaleEpoch, UsageError
 from supervisor.kernel.names import nearest
+from supervisor.kernel.snapshots import Snapshot, SnapshotSpec, SnapshotState
 from supervisor.store.queries import OPEN
 from supervisor.store.sqlite import WriteAccess
 

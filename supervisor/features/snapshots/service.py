@@ -17,7 +17,6 @@ from typing import IO, TYPE_CHECKING, Any
 from agents.zygote import Wanted
 from supervisor.features.snapshots.order import Order
 from supervisor.features.snapshots.rows import Built
-from supervisor.features.snapshots.rules import WHOLE, Pruned, Snapshot, SnapshotKind, SnapshotState, changes, chosen, not_agreed, prune
 from supervisor.host import files, processes, scratch, untrusted_fs, usage
 from supervisor.host.clock import Clock
 from supervisor.host.failpoint import failpoint
@@ -26,6 +25,7 @@ from supervisor.kernel import codec, names, records
 from supervisor.kernel.errors import DiskFull, HostError, LedgerError, NightcrewError, NotFound, Refused, StaleEpoch, TimedOut, ToolFailed
 from supervisor.kernel.format import duration
 from supervisor.kernel.kind import for_agent
+from supervisor.kernel.snapshots import WHOLE, Pruned, Snapshot, SnapshotKind, SnapshotState, changes, chosen, not_agreed, prune
 from supervisor.server.attempts.zygotes import Zygotes
 from supervisor.store.ledger import Ledger
 from worktrees import backends, templates

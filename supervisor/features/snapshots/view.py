@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from supervisor.features.snapshots.rules import Snapshot
 from supervisor.kernel.errors import one_line
 from supervisor.kernel.format import age, duration, rfc3339, size
+from supervisor.kernel.snapshots import Snapshot
 
 NEWEST = 1000
 """Attempts that medians are made of, newest first."""

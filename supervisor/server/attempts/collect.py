@@ -13,24 +13,23 @@ from agents import protocols
 from agents.kinds import Kind, of_task
 from agents.protocols import live
 from agents.tmux import Tmux
-from memory import leases
-from memory.leases import Beside
 from supervisor.features.best_of import service as best_of_service
 from supervisor.features.retention.worktrees import alive_inside
-from supervisor.features.snapshots.rules import SnapshotSpec
 from supervisor.gateway import status_client
 from supervisor.host import files, processes, scratch, untrusted_fs
 from supervisor.host.cgroups import Tree
 from supervisor.host.clock import Clock
 from supervisor.host.failpoint import failpoint
 from supervisor.host.paths import ATTEMPT, FAR, Home
-from supervisor.kernel import account, records, result, retry
+from supervisor.kernel import account, leases, records, result, retry
 from supervisor.kernel.account import Life, Measured, Used
 from supervisor.kernel.conversations import is_limited
 from supervisor.kernel.errors import DiskFull, HostError, NightcrewError, NotFound, ToolFailed, one_line
 from supervisor.kernel.format import listed
+from supervisor.kernel.leases import Beside
 from supervisor.kernel.records import Exit
 from supervisor.kernel.result import Spent
+from supervisor.kernel.snapshots import SnapshotSpec
 from supervisor.kernel.spec import Settings, TaskSpec
 from supervisor.kernel.states import End
 from supervisor.sandbox import homes

@@ -17,7 +17,6 @@ from agents.tmux import SessionExists, Tmux
 from agents.zygote import Place, Wanted
 from supervisor.features.best_of import service as best_of_service
 from supervisor.features.best_of.service import Judged
-from supervisor.features.snapshots.rules import Snapshot, SnapshotKind
 from supervisor.features.snapshots.service import SnapshotDesk
 from supervisor.host import files
 from supervisor.host.failpoint import failpoint
@@ -28,6 +27,7 @@ from supervisor.kernel.conversations import Origin
 from supervisor.kernel.kind import CLIENT_VARIABLE, HOOK_VARIABLE
 from supervisor.kernel.records import LaunchSpec
 from supervisor.kernel.retry import Missed
+from supervisor.kernel.snapshots import Snapshot, SnapshotKind
 from supervisor.kernel.spec import Settings
 from supervisor.sandbox.policy import Tier
 from supervisor.server.attempts import continuing, isolation

@@ -16,7 +16,6 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from agents.kinds import of_task
-from supervisor.features.snapshots.rules import SnapshotSpec
 from supervisor.host import cgroups, cores, processes, untrusted_fs
 from supervisor.host import limits as host_limits
 from supervisor.host.cgroups import Group
@@ -30,6 +29,7 @@ from supervisor.kernel.events import LimitPassed
 from supervisor.kernel.limits import Bounds, By, Held, Limits, Means, ProcessorShare, Step, Used, Watched
 from supervisor.kernel.names import Identity
 from supervisor.kernel.records import Exit, attempt_name
+from supervisor.kernel.snapshots import SnapshotSpec
 from supervisor.kernel.spec import Settings, TaskSpec
 from supervisor.kernel.states import TaskClass
 from supervisor.sandbox.policy import Tier

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from agents import protocols
 from agents.protocols import Entry, Outcome, Usage, lines
-from memory.leases import SAID
+from supervisor.kernel.leases import SAID
 from tests.agents.protocols.scenarios import DATA, SCENARIOS
 
 RECORDED = sorted(DATA.glob("*/*.jsonl"))

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from memory.leases import GLOBS_MAX, HOLDS_S, Lease, Mode
 from memory.rows import LEASES_KEPT, TTL_S
 from memory.service import lease_requests, leases
 from memory.service.leases import Asker, Doors, LeaseDesk
@@ -24,6 +23,7 @@ from supervisor.kernel.decide import decide
 from supervisor.kernel.decision import MarkRunning, Start
 from supervisor.kernel.errors import Deadlock, NightcrewError, Refused, StaleEpoch, TimedOut, UsageError
 from supervisor.kernel.events import Event, LeasesChanged
+from supervisor.kernel.leases import GLOBS_MAX, HOLDS_S, Lease, Mode
 from supervisor.kernel.spec import LeaseRule
 from supervisor.kernel.wait_graph import WaitKind
 from supervisor.store.ledger import Ledger

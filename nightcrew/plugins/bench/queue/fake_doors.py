@@ -22,9 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.tmux import Tmux
-from memory.leases import Beside
 from memory.service.desk import MemoryDesk
-from supervisor.features.snapshots.rules import Snapshot, SnapshotSpec
 from supervisor.features.snapshots.service import SnapshotDesk
 from supervisor.host import files
 from supervisor.host.clock import SystemClock
@@ -34,6 +32,8 @@ from supervisor.host.usage import Memory, PressureReader
 from supervisor.kernel import result
 from supervisor.kernel.admission import Pressure
 from supervisor.kernel.decision import Command, Finish, Start
+from supervisor.kernel.leases import Beside
+from supervisor.kernel.snapshots import Snapshot, SnapshotSpec
 from supervisor.kernel.spec import Settings
 from supervisor.kernel.states import End
 from supervisor.server.attempts.collect import Ending
