@@ -55,7 +55,7 @@ BUILT_IN = (
         "retention",
         service="supervisor.features.retention.service:serve",
         after=("audit",),
-        requests={"clean": "supervisor.features.retention.worktrees:handle", "keep": "supervisor.features.retention.service:handle"},
+        requests={"clean": "supervisor.server.attempts.cleaning:handle", "keep": "supervisor.features.retention.service:handle"},
     ),
     Feature("review", requests={"review": "supervisor.features.review.service:OPS"}),
     Feature("snapshots", requests={"snapshot": "supervisor.features.snapshots.service:OPS"}),

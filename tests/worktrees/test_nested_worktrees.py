@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.features.retention.worktrees import Cleaning
 from supervisor.kernel.errors import Refused
+from supervisor.server.attempts.cleaning import Cleaning
 from tests.worktrees.conftest import World
 from worktrees.collect_work import Why
 from worktrees.environments import Environment, release

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from supervisor.host.failpoint import failpoint
 from supervisor.kernel import decision
 from supervisor.kernel.candidates import CHOICE, Choice, Decider, asks_choice
 from supervisor.kernel.decision import Compare
-from supervisor.kernel.errors import HostError, NotFound, Refused
+from supervisor.kernel.errors import NotFound, Refused
 from supervisor.kernel.events import Chosen, Submitted
-from supervisor.kernel.gate_files import flags
-from supervisor.kernel.result import Work
-from supervisor.kernel.spec import TaskSpec
 from supervisor.kernel.states import FINAL, TaskState
 from supervisor.results import candidates, comparison, ranking
 from supervisor.results.comparison import Comparison
-from supervisor.server.attempts.environments import Environments
-from supervisor.store import queries
 from supervisor.store.ledger import Ledger
-from supervisor.store.rows import LaunchRow
-from worktrees import merge, patches
-from worktrees.repository import Repository
 
 if TYPE_CHECKING:
     from supervisor.results.comparison import Comparison
@@ -69,100 +59,6 @@ def made(found: Comparison, winner: str, by: Decider, why: str) -> Choice:
     facts = next(place.facts for place in found.places if place.facts.task == winner)
     ranked = ranking.shape(found.places, found.notes)
     return Choice(found.group.id, winner, facts.epoch, facts.tip, by, why, ranked)
-
-
-def members(ledger: Ledger, names: Sequence[str]) -> list[str]:
-    """The tasks that a person means who names tasks to hold back or to let go on: for a group its candidates and judges."""
-    found = candidates.groups(ledger.db, names)
-    every = (((*found[name].candidates, *found[name].judges) if name in found else (name,)) for name in names)
-    return list(dict.fromkeys(task for tasks in every for task in tasks))
-
-
-def to_retry(ledger: Ledger, names: Sequence[str]) -> list[str]:
-    """The tasks that run again with these: for a group what of it is not done, and the group. Raises Refused for one that was decided."""
-    found = candidates.groups(ledger.db, names)
-    made = candidates.choices(ledger.db, list(found))
-    wanted: list[str] = []
-    for name in names:
-        if name in made:
-            why = f"{made[name].winner} was chosen of it, and that stays so"
-            raise Refused("cannot retry", on=name, why=why, hint=f"nightcrew retry {made[name].winner}, or another candidate")
-        views = queries.several(ledger.db, members(ledger, [name])) if name in found else []
-        wanted += [*(view.id for view in views if view.state is not TaskState.DONE), name]
-    return list(dict.fromkeys(wanted))
-
-
-# Judges
-# ------
-# What a task that judges candidates is told. It sees what they changed under letters, and nothing else of them: neither what its
-# predecessors came to nor their branches, as other tasks do.
-
-
-PATCH_MAX = 8 * 2**20
-"""Bytes of one change that are read at most: what is larger is not shown at all."""
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """What one judge is to see."""
-
-    prompt: str
-    """Of the task that the candidates had."""
-    tips: Mapping[str, str]
-    """By letter the commit that holds what a candidate left; empty: it left nothing."""
-
-
-def judged(ledger: Ledger, row: LaunchRow) -> Judged:
-    """What the judge of `row` sees: the candidates that are done now."""
-    views = {view.id: view for view in queries.several(ledger.db, row.after)}
-    group = next(iter(candidates.standings(ledger.db, list(views)).values())).group
-    known = ranking.letters(list(views), comparison.shown(views.values()), group, row.spec.judge_round)
-    first = next(iter(views))
-    asked = ledger.launch_row(first).spec.prompt or queries.one(ledger.db, group).title
-    return Judged(asked, {letter: (views[one].result or {}).get("tip") or "" for letter, one in known.items()})
-
-
-def told(places: Environments, row: LaunchRow, seen: Judged) -> LaunchRow:
-    """The row with the judge's whole prompt, and without what would tell it who is who. For a thread: git reads each change."""
-    repository = places.repository(row)
-    diffs = {letter: merge.patch(repository, row.base_oid, tip, PATCH_MAX) if tip else b"" for letter, tip in seen.tips.items()}
-    prompt = ranking.told(seen.prompt, row.spec.prompt or "", diffs)
-    return replace(row, after=(), spec=replace(row.spec, prompt=prompt))
-
-
-# Candidate measures
-# ------------------
-# By what a candidate is compared with the others of its group beside its gate and its size: taken once, when its attempt ends.
-
-
-NAMED = 20
-"""Changes that weaken a gate, of those that are found."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """An attempt of a candidate whose work is secured."""
-
-    spec: TaskSpec
-    base: str | None
-    work: Work
-
-
-def take(repository: Repository, ended: Ended) -> Mapping[str, Any]:
-    """`weakens`: what it changed that may make its gate say less, None where git could not tell."""
-    return {"weakens": _weakens(repository, ended)}
-
-
-def _weakens(repository: Repository, ended: Ended) -> list[str] | None:
-    tip, base = ended.work.tip, ended.base
-    if tip is None or base is None:
-        return None
-    try:
-        diffs = tuple(patches.read_patch(repository, base, tip)) if tip != base else ()
-        found = flags(patches.of_diffs(repository, base, diffs), ended.spec.gate_words if ended.spec.gate else "")
-    except HostError:
-        return None
-    return [f"{flag.path}: {flag.why}" for flag in found if flag.weakens][:NAMED]
 
 
 # Choose

@@ -13,8 +13,6 @@ from agents import protocols
 from agents.kinds import Kind, of_task
 from agents.protocols import live
 from agents.tmux import Tmux
-from supervisor.features.best_of import service as best_of_service
-from supervisor.features.retention.worktrees import alive_inside
 from supervisor.gateway import status_client
 from supervisor.host import files, processes, scratch, untrusted_fs
 from supervisor.host.cgroups import Tree
@@ -32,10 +30,12 @@ from supervisor.kernel.result import Spent
 from supervisor.kernel.snapshots import SnapshotSpec
 from supervisor.kernel.spec import Settings, TaskSpec
 from supervisor.kernel.states import End
+from supervisor.results import judging
 from supervisor.sandbox import homes
 from supervisor.sandbox.policy import Tier
 from supervisor.server.attempts import continuing, kind_protocol, launch, model_usage, observe, sessions
 from supervisor.server.attempts.agent_access import AgentAccess
+from supervisor.server.attempts.cleaning import alive_inside
 from supervisor.server.attempts.environments import Environments, facts
 from supervisor.server.attempts.limits import LimitDesk
 from supervisor.server.attempts.observe import Key, Observer
@@ -384,7 +384,7 @@ class Ending:
     def _measured(self, launch: LaunchRow, base: str | None, work: result.Work) -> Mapping[str, Any] | None:
         if not launch.spec.candidate_of:
             return None
-        return best_of_service.take(self._environments.repository(launch), best_of_service.Ended(launch.spec, base, work))
+        return judging.measures(self._environments.repository(launch), launch.spec, base, work.tip)
 
     def sweep(self, row: AttemptRow, launch: LaunchRow) -> bool:
         """Remove the worktree and the branch of an attempt that left nothing, where its kind says so. Whether they were removed; what

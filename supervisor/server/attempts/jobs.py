@@ -14,8 +14,6 @@ from typing import Any, TypeVar
 
 from agents.kinds import of_task, to_run
 from agents.tmux import Tmux
-from supervisor.features.best_of import service as best_of_service
-from supervisor.features.retention.worktrees import Candidate, Cleaner, Cleaning, Decided
 from supervisor.features.snapshots.service import SnapshotDesk
 from supervisor.host import cores, files
 from supervisor.host.clock import Clock
@@ -41,8 +39,10 @@ from supervisor.kernel.result import NOT_SECURED, tampering
 from supervisor.kernel.retry import AGAIN, GATE, SERVER_DIED, Missed
 from supervisor.kernel.spec import LeaseRule
 from supervisor.kernel.states import End
+from supervisor.results import judging
 from supervisor.sandbox import homes
 from supervisor.server.attempts import continuing, limits, model_usage, sessions
+from supervisor.server.attempts.cleaning import Candidate, Cleaner, Cleaning, Decided
 from supervisor.server.attempts.collect import Ending, of_tools
 from supervisor.server.attempts.environments import Environments, facts
 from supervisor.server.attempts.launch import Launching, PortBlocks, Source
@@ -224,7 +224,7 @@ class Jobs:
         """With what it is to judge, of one that judges candidates."""
         if not row.spec.judge_round:
             return row
-        told: LaunchRow = await self.within(self.launchers, self._launching.judging, row, best_of_service.judged(self._ledger, row))
+        told: LaunchRow = await self.within(self.launchers, self._launching.judging, row, judging.judged(self._ledger, row))
         return told
 
     async def _brief(self, task: str, epoch: int, row: LaunchRow, source: Source) -> str:

@@ -15,8 +15,6 @@ from agents import agent_client, hook_client, runner
 from agents.kinds import to_run
 from agents.tmux import SessionExists, Tmux
 from agents.zygote import Place, Wanted
-from supervisor.features.best_of import service as best_of_service
-from supervisor.features.best_of.service import Judged
 from supervisor.features.snapshots.service import SnapshotDesk
 from supervisor.host import files
 from supervisor.host.failpoint import failpoint
@@ -29,6 +27,8 @@ from supervisor.kernel.records import LaunchSpec
 from supervisor.kernel.retry import Missed
 from supervisor.kernel.snapshots import Snapshot, SnapshotKind
 from supervisor.kernel.spec import Settings
+from supervisor.results import judging
+from supervisor.results.judging import Judged
 from supervisor.sandbox.policy import Tier
 from supervisor.server.attempts import continuing, isolation
 from supervisor.server.attempts.agent_access import AgentAccess
@@ -272,8 +272,8 @@ class Launching:
         self._turns = itertools.count()  # so that tasks which want one core get different ones
 
     def judging(self, row: LaunchRow, seen: Judged) -> LaunchRow:
-        """As `judges.told`."""
-        return best_of_service.told(self._environments, row, seen)
+        """As `judging.told`."""
+        return judging.told(self._environments.repository(row), row, seen)
 
     def prepare(self, task: str, epoch: int, launch: LaunchRow, lent: Snapshot | None, start: str = "") -> Environment:
         """Its worktree at the commit `start`, or at the run's base, made from the snapshot `lent` if there is one. Raises
