@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from agents.kinds import of_task, to_run
 from supervisor.client import submit
-from supervisor.features.snapshots import forks
 from supervisor.kernel import prompt
 from supervisor.kernel.conversations import How
 from supervisor.kernel.errors import NotFound, Refused
 from supervisor.kernel.spec import RunSpec, Submission
+from supervisor.snapshots import forks
 from supervisor.store import conversations, queries, rows
 from supervisor.store.queries import TaskView
 

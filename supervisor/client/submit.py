@@ -26,7 +26,6 @@ from supervisor.config import plan, project, user
 from supervisor.config.kinds import Choices
 from supervisor.config.project import Project
 from supervisor.config.toml import Once
-from supervisor.features.snapshots import rows as snapshots_rows
 from supervisor.host import cores, files
 from supervisor.host.paths import Home, home
 from supervisor.kernel import spec as size
@@ -35,13 +34,14 @@ from supervisor.kernel.format import duration
 from supervisor.kernel.kind import allowed
 from supervisor.kernel.snapshots import WHOLE, Snapshot, SnapshotState, chosen, overriding, staleness
 from supervisor.kernel.spec import RunSpec, Settings, Submission, TaskSpec
+from supervisor.snapshots import rows as snapshots_rows
 from supervisor.store import sqlite
 from worktrees import repository as commit_listing
 from worktrees.git import Git
 from worktrees.repository import Repository, discover, main_root, refuse_absent, resolve
 
 if TYPE_CHECKING:
-    from supervisor.features.snapshots.order import Order
+    from supervisor.snapshots.order import Order
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +277,7 @@ def _snapshot_and_order(
     home: Home, name: str, noted: str, place: Workplace, submission: Submission
 ) -> tuple[Snapshot | None, Order | None]:
     """What there is of that name, and what it would be made of now; no order for one that is taken as it is."""
-    from supervisor.features.snapshots import order as snapshots_order  # it imports this module
+    from supervisor.snapshots import order as snapshots_order  # it imports this module
 
     row = chosen(_snapshots_named(home, name, submission.project), noted)
     if row is not None and row.id == noted and row.state in WHOLE:

@@ -20,7 +20,6 @@ from supervisor.config import project, user
 from supervisor.doctor import crew
 from supervisor.doctor.check_context import CheckContext, Finding, existing, fail, ok, unknown, warn
 from supervisor.doctor.examine import Check
-from supervisor.features.snapshots import rows as snapshots_rows
 from supervisor.gateway import process_lock
 from supervisor.gateway.account.schema import ACCOUNT
 from supervisor.host import cores, files, scratch, secrets, usage
@@ -34,6 +33,7 @@ from supervisor.kernel.states import End
 from supervisor.server import lock
 from supervisor.server.attempts.environments import facts
 from supervisor.server.lock import DaemonLock
+from supervisor.snapshots import rows as snapshots_rows
 from supervisor.store import deliveries, queries, rows, sqlite
 from supervisor.store.recovery import Report, recover
 from supervisor.store.sqlite import LEDGER

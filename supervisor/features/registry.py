@@ -58,7 +58,7 @@ BUILT_IN = (
         requests={"clean": "supervisor.server.attempts.cleaning:handle", "keep": "supervisor.features.retention.service:handle"},
     ),
     Feature("review", requests={"review": "supervisor.features.review.service:OPS"}),
-    Feature("snapshots", requests={"snapshot": "supervisor.features.snapshots.service:OPS"}),
+    Feature("snapshots", requests={"snapshot": "supervisor.snapshots.service:OPS"}),
 )
 
 

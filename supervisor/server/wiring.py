@@ -18,7 +18,6 @@ from memory.service.desk import MemoryDesk
 from supervisor.client import start
 from supervisor.config import user
 from supervisor.contract import Feature, Supervisor
-from supervisor.features.snapshots.service import SnapshotDesk
 from supervisor.gateway.keys import Form, Log, Redactor
 from supervisor.host import cores, files, limits, scratch, secrets, unix_sockets
 from supervisor.host.clock import Clock, SystemClock
@@ -41,6 +40,7 @@ from supervisor.server.hooks import Hooks
 from supervisor.server.lock import DaemonLock
 from supervisor.server.loop import Loop
 from supervisor.server.sockets import AgentsSocket, Server
+from supervisor.snapshots.service import SnapshotDesk
 from supervisor.store import sqlite
 from supervisor.store.ledger import Ledger
 from worktrees.git import Git

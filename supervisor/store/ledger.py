@@ -20,7 +20,6 @@ from supervisor.features.night import rows as night_rows
 from supervisor.features.night.rows import Nights
 from supervisor.features.pull_requests import rows as pull_requests_rows
 from supervisor.features.pull_requests.rows import PullRequests
-from supervisor.features.snapshots.rows import Snapshots
 from supervisor.kernel import codec
 from supervisor.kernel.decision import (
     Begin,
@@ -49,6 +48,7 @@ from supervisor.kernel.task import Attempt, PauseState, Task, note, urgent_from
 from supervisor.results import verdicts
 from supervisor.results.candidates import Choices
 from supervisor.results.verdicts import Reviews
+from supervisor.snapshots.rows import Snapshots
 from supervisor.store import rows, sqlite
 from supervisor.store.archive import Known, archived
 from supervisor.store.conversations import Conversations, Needs

@@ -6,8 +6,8 @@ import contextlib
 import subprocess
 from pathlib import Path
 
-from supervisor.features.snapshots import rows as snapshots_rows
 from supervisor.kernel.snapshots import Snapshot
+from supervisor.snapshots import rows as snapshots_rows
 from supervisor.store import sqlite
 from tests.support import House, git, mounted_below, wait_until
 

@@ -95,7 +95,7 @@ def test_two_at_once_are_one_build_and_both_get_it(house: House, tmp_path: Path)
 
 SLOW = """
 import pathlib, time
-from supervisor.features.snapshots.service import SnapshotDesk
+from supervisor.snapshots.service import SnapshotDesk
 real, build, room = SnapshotDesk._delete, SnapshotDesk._build, pathlib.Path({room!r})
 def say(word):
     with (room / "said").open("a") as said:

@@ -19,7 +19,6 @@ from typing import Any
 
 from memory.mail import Mail, MailState, MailType
 from supervisor.features.api.rules import Kind, Scope, Token
-from supervisor.features.snapshots.rows import Built
 from supervisor.kernel.candidates import Choice, Decider
 from supervisor.kernel.conversations import DeliveryState, How, Origin
 from supervisor.kernel.decision import Choose, Collect, MarkRunning, Revive, SetState, Start, Stop
@@ -28,6 +27,7 @@ from supervisor.kernel.snapshots import SnapshotKind, SnapshotSpec
 from supervisor.kernel.states import End, TaskClass, TaskState
 from supervisor.kernel.wait_graph import Wait, WaitKind
 from supervisor.results import ranking
+from supervisor.snapshots.rows import Built
 from supervisor.store import sqlite
 from supervisor.store.ledger import Ledger
 from tests.ledger.kit import Wall, ended, spec, submission, submit, whole

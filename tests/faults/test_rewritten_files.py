@@ -72,7 +72,7 @@ OTHERS = {
     "agents/runner/child.py": "a switch of the kernel's",
     "agents/runner/loop.py": "a log, from its beginning, once for an attempt, and a draft of exit.json",
     "agents/zygote/lifecycle.py": "a log, from its beginning",
-    "supervisor/features/snapshots/service.py": "the log of a set-up, from its beginning",
+    "supervisor/snapshots/service.py": "the log of a set-up, from its beginning",
     "supervisor/features/map/open_map.py": "a draft with a name of its own, renamed when it is whole",
     "nightcrew/plugins/otel/__main__.py": "a lock, which has no content",
     "supervisor/gateway/replay.py": "a draft of a tape",

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from supervisor.features.night import rows as night_rows
-from supervisor.features.snapshots import rows as snapshots_rows
 from supervisor.kernel import codec
 from supervisor.kernel import snapshots as snapshots_rules
 from supervisor.kernel.conversations import DeliveryState, How, Origin
@@ -25,6 +24,7 @@ from supervisor.kernel.snapshots import SnapshotKind, SnapshotSpec
 from supervisor.kernel.spec import TaskSpec
 from supervisor.kernel.states import AttemptState, TaskClass, TaskState
 from supervisor.kernel.task import Attempt
+from supervisor.snapshots import rows as snapshots_rows
 from supervisor.store import conversations, deliveries, queries, sqlite
 from supervisor.store.ledger import Ledger
 from tests.data import make_ledger_sample

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.features.snapshots import rows as snapshots_rows
-from supervisor.features.snapshots.rows import Built
 from supervisor.kernel.decision import Start
 from supervisor.kernel.errors import LedgerError, NotFound, Refused, StaleEpoch, UsageError
 from supervisor.kernel.snapshots import Pruned, Snapshot, SnapshotSpec, SnapshotState, key, prune, snapshot_id
 from supervisor.kernel.states import End, TaskState
+from supervisor.snapshots import rows as snapshots_rows
+from supervisor.snapshots.rows import Built
 from supervisor.store import sqlite
 from supervisor.store.ledger import Ledger
 from tests.ledger.kit import RUN, Wall, rows, submit, whole

@@ -25,8 +25,6 @@ import psutil
 from agents import zygote
 from agents.tmux import Tmux
 from supervisor.client import protocol, start
-from supervisor.features.snapshots import rows as snapshots_rows
-from supervisor.features.snapshots.order import Order
 from supervisor.host import commands, cores, processes, scratch, secrets
 from supervisor.host.paths import Home
 from supervisor.kernel import codec, records, tokens
@@ -37,6 +35,8 @@ from supervisor.kernel.records import Exit, Started, parse_started
 from supervisor.kernel.snapshots import Snapshot, SnapshotSpec, SnapshotState
 from supervisor.kernel.spec import RunSpec, Submission, TaskSpec
 from supervisor.sandbox import exec_step
+from supervisor.snapshots import rows as snapshots_rows
+from supervisor.snapshots.order import Order
 from supervisor.store import queries, sqlite
 from supervisor.views import status
 from worktrees import templates

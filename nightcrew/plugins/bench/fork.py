@@ -39,13 +39,13 @@ from nightcrew.plugins.bench.crews import (
     private_place,
 )
 from nightcrew.plugins.bench.figures import Aim, median_ms, milli, quantile, rows
-from supervisor.features.snapshots.view import measured
 from supervisor.host import cores, files, scratch, usage
 from supervisor.kernel.errors import HostError, NotFound, ToolFailed
 from supervisor.kernel.snapshots import SnapshotKind, SnapshotSpec, Times, break_even
 from supervisor.kernel.spec import Settings, TaskSpec
 from supervisor.sandbox import executors
 from supervisor.sandbox.policy import Tier
+from supervisor.snapshots.view import measured
 from worktrees import backends, collect_work, environments, private_repository, templates
 from worktrees.environments import Confined, Environment, Warm
 from worktrees.git import Git, Place

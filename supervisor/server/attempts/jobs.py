@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 
 from agents.kinds import of_task, to_run
 from agents.tmux import Tmux
-from supervisor.features.snapshots.service import SnapshotDesk
 from supervisor.host import cores, files
 from supervisor.host.clock import Clock
 from supervisor.host.failpoint import failpoint
@@ -49,6 +48,7 @@ from supervisor.server.attempts.launch import Launching, PortBlocks, Source
 from supervisor.server.attempts.limits import LimitDesk
 from supervisor.server.attempts.observe import Observer
 from supervisor.server.attempts.sessions import Session
+from supervisor.snapshots.service import SnapshotDesk
 from supervisor.store import conversations, history, queries, rows
 from supervisor.store.conversations import Held
 from supervisor.store.ledger import Ledger

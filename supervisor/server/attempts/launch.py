@@ -15,7 +15,6 @@ from agents import agent_client, hook_client, runner
 from agents.kinds import to_run
 from agents.tmux import SessionExists, Tmux
 from agents.zygote import Place, Wanted
-from supervisor.features.snapshots.service import SnapshotDesk
 from supervisor.host import files
 from supervisor.host.failpoint import failpoint
 from supervisor.host.paths import Home
@@ -37,6 +36,7 @@ from supervisor.server.attempts.isolation import Confined, Isolation
 from supervisor.server.attempts.limits import LimitDesk, LimitsBounds
 from supervisor.server.attempts.observe import Observer
 from supervisor.server.attempts.zygotes import Zygotes
+from supervisor.snapshots.service import SnapshotDesk
 from supervisor.store.ledger import Ledger
 from supervisor.store.rows import LaunchRow
 from worktrees import environments, private_repository

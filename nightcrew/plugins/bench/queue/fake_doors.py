@@ -23,7 +23,6 @@ from typing import Any
 
 from agents.tmux import Tmux
 from memory.service.desk import MemoryDesk
-from supervisor.features.snapshots.service import SnapshotDesk
 from supervisor.host import files
 from supervisor.host.clock import SystemClock
 from supervisor.host.paths import Home
@@ -48,6 +47,7 @@ from supervisor.server.capacity import CapacityWatch
 from supervisor.server.hooks import Hooks
 from supervisor.server.loop import Loop
 from supervisor.server.sockets import Server
+from supervisor.snapshots.service import SnapshotDesk
 from supervisor.store.conversations import Held
 from supervisor.store.ledger import Ledger
 from supervisor.store.rows import AttemptRow, LaunchRow

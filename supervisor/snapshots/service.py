@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from agents.zygote import Wanted
-from supervisor.features.snapshots.order import Order
-from supervisor.features.snapshots.rows import Built
 from supervisor.host import files, processes, scratch, untrusted_fs, usage
 from supervisor.host.clock import Clock
 from supervisor.host.failpoint import failpoint
@@ -27,6 +25,8 @@ from supervisor.kernel.format import duration
 from supervisor.kernel.kind import for_agent
 from supervisor.kernel.snapshots import WHOLE, Pruned, Snapshot, SnapshotKind, SnapshotState, changes, chosen, not_agreed, prune
 from supervisor.server.attempts.zygotes import Zygotes
+from supervisor.snapshots.order import Order
+from supervisor.snapshots.rows import Built
 from supervisor.store.ledger import Ledger
 from worktrees import backends, templates
 from worktrees.backends.base import Backend

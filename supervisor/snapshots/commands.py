@@ -13,15 +13,15 @@ import click
 from supervisor.client import common, follow
 from supervisor.client.isolation import network_option
 from supervisor.client.names import environment_name, snapshot_name
-from supervisor.features.snapshots import rows as snapshots_rows
-from supervisor.features.snapshots import view as snapshots_view
 from supervisor.host.paths import home
 from supervisor.kernel.errors import NotFound, Refused, UsageError, one_line
+from supervisor.snapshots import rows as snapshots_rows
+from supervisor.snapshots import view as snapshots_view
 
 if TYPE_CHECKING:
     from supervisor.client.submit import Workplace
-    from supervisor.features.snapshots.forks import Asked
     from supervisor.kernel.spec import Submission
+    from supervisor.snapshots.forks import Asked
 
 
 # Snapshot
@@ -68,7 +68,7 @@ def create(name: str, repo: Path, base: str | None, as_json: bool, **options: An
     nightcrew snapshot create deps --setup 'uv sync --frozen'
     """
     from supervisor.client import submit
-    from supervisor.features.snapshots import order as snapshots_order
+    from supervisor.snapshots import order as snapshots_order
 
     place = submit.workplace(repo)
     if options["preload"]:
@@ -113,8 +113,8 @@ def show(name: str, repo: Path, as_json: bool) -> None:
     nightcrew snapshot show deps
     """
     from supervisor.client import submit
-    from supervisor.features.snapshots import order as snapshots_order
     from supervisor.kernel.snapshots import staleness
+    from supervisor.snapshots import order as snapshots_order
 
     place = submit.workplace(repo)
     with contextlib.closing(common.ledger(home())) as db:
@@ -245,7 +245,7 @@ def command_fork(words: tuple[str, ...], repo: Path, as_json: bool, reopen: str 
     nightcrew fork --reopen review
     """
     from supervisor.client import submit
-    from supervisor.features.snapshots.forks import Asked
+    from supervisor.snapshots.forks import Asked
 
     place = submit.workplace(repo)
     given = {key: value for key, value in options.items() if value is not None}
@@ -267,7 +267,7 @@ def command_fork(words: tuple[str, ...], repo: Path, as_json: bool, reopen: str 
 
 def _fresh(snapshot: str, asked: Asked, place: Workplace) -> Submission:
     from supervisor.config.task_keys import check_id
-    from supervisor.features.snapshots import forks
+    from supervisor.snapshots import forks
 
     if asked.environment and asked.number != 1:
         raise UsageError("one name cannot be given to", on=f"{asked.number} environments", hint="without --as, or without -n")
@@ -285,7 +285,7 @@ def _fresh(snapshot: str, asked: Asked, place: Workplace) -> Submission:
 
 
 def _reopened(name: str, asked: Asked, place: Workplace) -> Submission:
-    from supervisor.features.snapshots import forks
+    from supervisor.snapshots import forks
 
     if asked.environment or asked.base or asked.number != 1:
         raise UsageError("--reopen goes with neither --as, --base nor -n", hint=f"nightcrew fork --reopen {name}")
