@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from memory.mail import PERSON, Mail, MailState, MailType, Pair, Priority, by_urgency
-from supervisor.store.sqlite import WriteAccess
+from supervisor.contract import Tables
 
 _SINCE = 6
 """The schema that brought the table: a reader may meet a ledger that no newer supervisor has opened yet."""
@@ -19,11 +19,8 @@ _OPEN = "state IN ('accepted', 'new', 'given')"
 _COLUMNS = tuple(name for name in Mail.__dataclass_fields__)
 
 
-class Mails:
+class Mails(Tables):
     """The writer's door to messages; `Ledger.mails`."""
-
-    def __init__(self, desk: WriteAccess) -> None:
-        self._desk = desk
 
     def accept(self, mail: Mail, words: str) -> Mail:
         """Commit that a message with these words was taken. The same key of the same sender twice gives the first one."""

@@ -8,13 +8,16 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from supervisor.contract import Tables
 from supervisor.host.paths import Home
+from supervisor.kernel.decision import Command, Finish, Start
 from supervisor.kernel.errors import StaleEpoch
 from supervisor.kernel.leases import HOLDS_S, Beside, Lease, Mode, Wanted
 from supervisor.kernel.path_globs import overlap
 from supervisor.kernel.records import attempt_name
 from supervisor.kernel.spec import LeaseRule
 from supervisor.kernel.wait_graph import Wait, WaitKind
+from supervisor.store import queries
 from supervisor.store.rows import AttemptRow
 from supervisor.store.sqlite import WriteAccess
 
@@ -36,7 +39,7 @@ _SINCE = 6
 """The schema that brought the table: a reader may meet a ledger that no newer supervisor has opened yet."""
 
 
-class Leases:
+class Leases(Tables):
     """The writer's door; `Ledger.leases`. Moments are seconds since 1970."""
 
     def __init__(self, desk: WriteAccess) -> None:
@@ -44,14 +47,19 @@ class Leases:
         self.on_end: Callable[[], None] = lambda: None
         """Called inside the transaction when leases end with their attempt."""
 
-    def started(self, task: str, epoch: int) -> None:
-        """An attempt of a task with paths starts: inside the transaction of that."""
+    def decided(self, command: Command) -> None:
+        """Give an attempt that starts the paths of its task, and take from an attempt that ended what it held."""
+        if isinstance(command, Start):
+            self._started(command.task, command.epoch)
+        elif isinstance(command, Finish):
+            self._attempt_ended(command.task, command.epoch)
+
+    def _started(self, task: str, epoch: int) -> None:
         found = self._desk.db.execute("SELECT project, json_extract(spec, '$.paths') AS paths FROM task WHERE id = ?", (task,)).fetchone()
         if globs := json.loads(found["paths"] or "[]"):
             self._take(str(found["project"]), Wanted(task, tuple(globs), Mode.EXCLUSIVE), epoch, None)
 
-    def attempt_ended(self, task: str, epoch: int) -> None:
-        """It lets go of what it held: inside the transaction of its end. Nor does an earlier attempt hold anything any more."""
+    def _attempt_ended(self, task: str, epoch: int) -> None:
         ended = self._desk.db.execute(
             "UPDATE lease SET ended = ?, why = 'its attempt ended' WHERE task = ? AND epoch <= ? AND ended IS NULL",
             (self._desk.wall(), task, epoch),
@@ -116,12 +124,7 @@ class Leases:
 
     def globs(self, task: str, epoch: int) -> tuple[str, ...]:
         """Return the patterns that an attempt leased in the last HOLDS_S seconds beside the paths of its task, each once."""
-        found = self._desk.db.execute(
-            """SELECT DISTINCT glob FROM lease WHERE task = ? AND epoch = ? AND ended IS NULL AND acquired > ? AND glob NOT IN
-               (SELECT value FROM json_each((SELECT coalesce(json_extract(spec, '$.paths'), '[]') FROM task WHERE id = ?)))""",
-            (task, epoch, self._desk.wall() - HOLDS_S, task),
-        )
-        return tuple(str(glob) for (glob,) in found)
+        return queries.leased(self._desk.db, task, epoch, self._desk.wall() - HOLDS_S)
 
     def taken_back(self, task: str, epoch: int) -> tuple[str, ...]:
         """The patterns that a person took from an attempt."""
@@ -208,11 +211,8 @@ WAITS_KEPT = 128
 """Waits of one task that have ended and are kept: an agent that asks every second would fill the disk."""
 
 
-class Waits:
+class Waits(Tables):
     """The writer's door to them; `Ledger.waits`. A power cut may undo what it writes: whoever waited is gone then too."""
-
-    def __init__(self, desk: WriteAccess) -> None:
-        self._desk = desk
 
     def begin(self, project: str, wait: Wait) -> int:
         """Commit a wait, whose number is not looked at; its number."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +26,11 @@ if TYPE_CHECKING:
     from agents.tmux import Tmux
     from supervisor.host.paths import Home
     from supervisor.kernel.audit import Said
+    from supervisor.kernel.conversations import Remarks
+    from supervisor.kernel.decision import Command
+    from supervisor.kernel.spec import Submission
     from supervisor.server.loop import Loop
+    from supervisor.store.sqlite import WriteAccess
     from worktrees.git import Git
 
 GROUP = "nightcrew.features"
@@ -69,8 +73,33 @@ class Feature:
     """Kinds of agent, each with its TOML file as `package:file`. A person's own file goes before it."""
     sections: str = ""
     """`(home) -> list[Section]`: tables on the page More of `nightcrew web`. A thread calls it."""
+    tables: tuple[str, ...] = ()
+    """Classes that extend `Tables`: what the feature keeps in the ledger."""
     denied: str = ""
     """`(loop, task, epoch, tools) -> Question | None`: what a person should say of an attempt that failed since it was denied tools."""
+
+
+class Tables:
+    """Write what a feature keeps in the ledger. A class of yours extends it with what its service needs; `Ledger.of` finds the object.
+
+    The ledger calls the methods below inside the transaction that commits what they are told of. What they raise keeps all of it from
+    being committed."""
+
+    def __init__(self, desk: WriteAccess) -> None:
+        self._desk = desk
+
+    def submitted(self, run: str, submission: Submission, first: str) -> None:
+        """Write what belongs to a run that is new; `first` is the id of its first task."""
+
+    def decided(self, command: Command) -> None:
+        """Write what belongs to a command, which is written itself by then."""
+
+    def text_kept(self, task: str, delivery: int, comments: Collection[int] | None, remarks: Remarks | None) -> None:
+        """Write that a text for the agent of `task` waits. It holds these comments of a person to its result, by their numbers, and these
+        remarks on its pull request; None: it is no such text."""
+
+    def text_dropped(self, task: str, delivery: int) -> None:
+        """Write that a text never reached the agent of `task`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +169,13 @@ def others() -> tuple[Feature, ...]:
     from importlib.metadata import entry_points  # 30 ms, which no command pays that needs none of them
 
     return tuple(load(entry.value) for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name))
+
+
+@functools.cache
+def tables() -> tuple[type[Tables], ...]:
+    """Return the tables of all features. Raises ConfigError for a part that cannot be imported."""
+    features: tuple[Feature, ...] = load("supervisor.features.registry:installed")()
+    return tuple(load(place) for feature in features for place in feature.tables)
 
 
 def load(place: str) -> Any:

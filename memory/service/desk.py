@@ -21,6 +21,7 @@ from memory import files as layout
 from memory.files import Layout
 from memory.maildir import is_arrival
 from memory.rescan import Debounce, Rescan
+from memory.rows import Waits
 from memory.service import lease_requests, leases, mail_requests, notes
 from memory.service import mail as handoff
 from memory.service.arguments import Args
@@ -487,7 +488,7 @@ class MemoryDesk:
         self._thread = ThreadPoolExecutor(1, "memory")
         self.search = SearchDesk(self, loop)
         self._terms = Terms(loop.settings.memory.approval, loop.settings.memory.trust.value)
-        self.waits = WaitDesk(loop.ledger.waits, loop.crew, loop.clock, loop.alert)
+        self.waits = WaitDesk(loop.ledger.of(Waits), loop.crew, loop.clock, loop.alert)
         self._stores: dict[str, Store] = {}
         self._told: dict[str, int] = {}
         self._followed: set[str] = set()

@@ -348,4 +348,4 @@ def desk(loop: Loop, waits: WaitDesk) -> LeaseDesk:
     def journal(task: str, epoch: int, event: str, data: Mapping[str, object]) -> None:
         loop.ledger.journal(task, epoch, event, data)
 
-    return LeaseDesk(Doors(loop.ledger.leases, loop.crew, waits, loop.clock, tell, journal), loop.settings.memory.leases)
+    return LeaseDesk(Doors(loop.ledger.of(Leases), loop.crew, waits, loop.clock, tell, journal), loop.settings.memory.leases)

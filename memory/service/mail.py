@@ -22,6 +22,7 @@ from agents.tmux import typed_text
 from memory import mail as rules
 from memory import mail_rows, maildir
 from memory.mail import OPEN, PERSON, SUPERVISOR, TERMS, UNKNOWN, Mail, MailState, MailType, Priority
+from memory.mail_rows import Mails
 from memory.maildir import Found, Maildir, Message, parse, written
 from memory.note import quoted, stripped
 from memory.service.arguments import Args
@@ -108,7 +109,7 @@ class MailDesk:
         state = MailState.READ if letter.in_prompt else MailState.NEW
         row = replace(mail, state=state, bytes=len(letter.body.encode()), epoch=1 if letter.in_prompt else None)
         row = replace(row, tokens=rules.tokens(letter.body)) if letter.in_prompt else row
-        taken = self.loop.ledger.mails.accept(row, letter.body)
+        taken = self.loop.ledger.of(Mails).accept(row, letter.body)
         failpoint("mail.accepted")
         self.look_again(taken.id)
         self._later(taken, functools.partial(self._write, taken, text_of(replace(letter, mail=taken))))
@@ -183,7 +184,7 @@ class MailDesk:
         return words
 
     def _read(self, mail: Mail, epoch: int | None, tokens: int) -> None:
-        self.loop.ledger.mails.read(mail.id, epoch, tokens)
+        self.loop.ledger.of(Mails).read(mail.id, epoch, tokens)
         failpoint("mail.read")
         self.look_again(mail.id)
         self._later(mail, functools.partial(self._box(mail).file, mail.id))
@@ -313,9 +314,9 @@ class MailDesk:
             if mail_rows.words(self.db, mail.id) is None:
                 words = words_of(await self._on_thread(functools.partial(self._box(mail).text, mail.id)))
                 if words is None:
-                    self.loop.ledger.mails.ended(mail.id, MailState.LOST, "its file is gone")
+                    self.loop.ledger.of(Mails).ended(mail.id, MailState.LOST, "its file is gone")
                     continue
-                self.loop.ledger.mails.keep(mail.id, words)
+                self.loop.ledger.of(Mails).keep(mail.id, words)
             self.look_again(mail.id)
         self.ready.set()
         for mail in [mail for mails in self.open.values() for mail in mails.values()]:
@@ -358,9 +359,9 @@ class MailDesk:
             self._read(mail, text.epoch, tokens)
             return
         if text.state is DeliveryState.DROPPED or (text.state is DeliveryState.UNCONFIRMED and epoch not in (None, text.epoch)):
-            self.loop.ledger.mails.hold(mail.id)
+            self.loop.ledger.of(Mails).hold(mail.id)
         elif text.state is DeliveryState.UNCONFIRMED and mail.epoch != text.epoch:
-            self.loop.ledger.mails.typed(mail.id, text.epoch, tokens)
+            self.loop.ledger.of(Mails).typed(mail.id, text.epoch, tokens)
         self.look_again(mail.id)
 
     async def _bounce(self, mail: Mail, why: str) -> None:
@@ -369,7 +370,7 @@ class MailDesk:
             subject, text = f"not read: {mail.subject}", f"Message {mail.id}: {why}."
             await self.tell(mail.project, mail.sender, subject, text, about=mail.id, key=f"over {mail.id}")
         if self.open[mail.recipient].get(mail.id) == mail:  # nobody read it while its sender was told
-            self.loop.ledger.mails.ended(mail.id, MailState.BOUNCED, why)
+            self.loop.ledger.of(Mails).ended(mail.id, MailState.BOUNCED, why)
             self.look_again(mail.id)
             self._later(mail, functools.partial(self._box(mail).file, mail.id))
 
@@ -473,7 +474,7 @@ class MailDesk:
         aside = await self._on_thread(lambda: box.set_aside(name))
         task = box.owner if self.project_of(box.owner) is not None else None
         data = {"file": one_line(name)[:200], "now": one_line(aside)[:300], "why": why}
-        self.loop.ledger.mails.note(task, "mail set aside", data)
+        self.loop.ledger.of(Mails).note(task, "mail set aside", data)
         self.loop.alert(f"a file in the mailbox of {one_line(box.owner)} was set aside: {one_line(name)[:100]}: {why}")
 
 

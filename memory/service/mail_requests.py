@@ -13,7 +13,7 @@ from typing import Any
 from memory import mail as rules
 from memory import mail_rows
 from memory.mail import OPEN, PERSON, SUPERVISOR, TERMS, UNKNOWN, Mail, MailState, MailType, Priority
-from memory.mail_rows import LISTED_MAX, listed
+from memory.mail_rows import LISTED_MAX, Mails, listed
 from memory.note import quoted, stripped
 from memory.service.arguments import Args, find
 from memory.service.mail import Letter, MailDesk, subject_of
@@ -108,7 +108,7 @@ async def read(desk: MailDesk, asker: Asker, args: Args) -> dict[str, Any]:
     if text is None:
         raise NotFound("no text of", on=mail.id, why="its file is gone")
     if mail.recipient == asker.name and not asker.is_person:
-        desk.loop.ledger.mails.again(mail.id, rules.tokens(text))
+        desk.loop.ledger.of(Mails).again(mail.id, rules.tokens(text))
     return _given(desk, asker, mail.id, text, claimed=False)
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from supervisor.contract import Feature, others
 
 BUILT_IN = (
-    Feature("api", requests={"token": "supervisor.features.api.service:OPS"}),
+    Feature("api", tables=("supervisor.features.api.rows:Access",), requests={"token": "supervisor.features.api.service:OPS"}),
     Feature("audit", service="supervisor.features.audit.service:serve"),
     Feature(
         "best_of",
+        tables=("supervisor.results.candidates:Choices",),
         requests={"choose": "supervisor.features.best_of.service:handle"},
         needs="supervisor.features.best_of.service:choices",
         acts={"Compare": "supervisor.features.best_of.service:compare"},
@@ -16,6 +17,7 @@ BUILT_IN = (
     Feature("conflicts", service="supervisor.features.conflicts.service:serve"),
     Feature(
         "landing",
+        tables=("supervisor.features.landing.rows:Trains",),
         service="supervisor.features.landing.service:serve",
         requests={"land": "supervisor.features.landing.service:OPS"},
     ),
@@ -27,6 +29,7 @@ BUILT_IN = (
     ),
     Feature(
         "night",
+        tables=("supervisor.features.night.rows:Nights",),
         service="supervisor.features.night.service:serve",
         step="supervisor.features.night.service:step",
         denied="supervisor.features.night.service:denied",
@@ -41,9 +44,17 @@ BUILT_IN = (
         requests={"notify_test": "supervisor.features.notify.service:handle"},
         needs="supervisor.features.notify.service:told",
     ),
-    Feature("memory", acts={"LookForNote": "memory.service.desk:look_for_note"}),
+    Feature(
+        "memory",
+        tables=("memory.rows:Leases", "memory.rows:Waits", "memory.mail_rows:Mails"),
+        acts={"LookForNote": "memory.service.desk:look_for_note"},
+    ),
     Feature("otel", service="nightcrew.plugins.otel.service:serve"),
-    Feature("pull_requests", requests={"pr": "supervisor.features.pull_requests.service:OPS"}),
+    Feature(
+        "pull_requests",
+        tables=("supervisor.features.pull_requests.rows:PullRequests",),
+        requests={"pr": "supervisor.features.pull_requests.service:OPS"},
+    ),
     Feature(
         "quotas",
         service="supervisor.features.quotas.service:serve",
@@ -57,8 +68,8 @@ BUILT_IN = (
         after=("audit",),
         requests={"clean": "supervisor.server.attempts.cleaning:handle", "keep": "supervisor.features.retention.service:handle"},
     ),
-    Feature("review", requests={"review": "supervisor.features.review.service:OPS"}),
-    Feature("snapshots", requests={"snapshot": "supervisor.snapshots.service:OPS"}),
+    Feature("review", tables=("supervisor.results.verdicts:Reviews",), requests={"review": "supervisor.features.review.service:OPS"}),
+    Feature("snapshots", tables=("supervisor.snapshots.rows:Snapshots",), requests={"snapshot": "supervisor.snapshots.service:OPS"}),
 )
 
 

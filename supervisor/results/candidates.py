@@ -7,26 +7,27 @@ import sqlite3
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from supervisor.contract import Tables
 from supervisor.kernel import records
 from supervisor.kernel.candidates import Choice, Decider
+from supervisor.kernel.decision import Choose, Command
 from supervisor.kernel.errors import Refused
 from supervisor.kernel.states import TaskState
 from supervisor.store import queries
 from supervisor.store.queries import OPEN, TaskView
-from supervisor.store.sqlite import WriteAccess
 
 _SINCE = 7
 """The schema that brought the table: a reader may meet a ledger that no newer supervisor has opened yet."""
 
 
-class Choices:
+class Choices(Tables):
     """The writer's door to them."""
 
-    def __init__(self, desk: WriteAccess) -> None:
-        self._desk = desk
-
-    def made(self, choice: Choice) -> None:
-        """Write a choice inside the open transaction, which gives the group its state as well. A second one of a group fails."""
+    def decided(self, command: Command) -> None:
+        """Write the choice of a group. A second choice of a group fails."""
+        if not isinstance(command, Choose):
+            return
+        choice = command.choice
         self._desk.db.execute(
             "INSERT INTO choice (task, winner, epoch, tip, decider, why, ranking, decided) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (choice.group, choice.winner, choice.epoch, choice.tip, choice.by, choice.why, choice.ranking, self._desk.wall()),

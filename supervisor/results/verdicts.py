@@ -10,8 +10,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from supervisor.contract import Tables
+from supervisor.kernel.conversations import Remarks
 from supervisor.kernel.errors import Refused, UsageError, one_line
 from supervisor.kernel.records import rescue_ref
+from supervisor.kernel.spec import Submission
 from supervisor.results import candidates
 from supervisor.store.sqlite import WriteAccess
 
@@ -168,11 +171,24 @@ _SAID = ("task", "tip", "path", "first", "last", "quoted", "text")
 """Columns of what a person said, and of what."""
 
 
-class Reviews:
+class Reviews(Tables):
     """The writer's door to them; `Ledger.reviews`."""
 
-    def __init__(self, desk: WriteAccess) -> None:
-        self._desk = desk
+    def submitted(self, run: str, submission: Submission, first: str) -> None:  # noqa: ARG002 - the shape of `Tables`
+        """Write that the agent of the first task gets the comments to the result that it goes on with. Raises Refused when one of them was
+        sent or removed since it was read."""
+        if submission.reviewed:
+            _sent(self._desk, submission.reviewed, submission.comments, first)
+
+    def text_kept(self, task: str, delivery: int, comments: Collection[int] | None, remarks: Remarks | None) -> None:  # noqa: ARG002
+        """Write that the agent gets these comments to its result. Raises Refused when one of them was sent or removed since it was read."""
+        if comments is not None:
+            _sent(self._desk, task, comments, task, delivery)
+
+    def text_dropped(self, task: str, delivery: int) -> None:
+        """Let the comments that the text held wait again."""
+        back = "UPDATE review_comment SET sent = NULL, sent_to = '', delivery = NULL WHERE task = ? AND delivery = ?"
+        self._desk.db.execute(back, (task, delivery))
 
     def comment(self, comments: Sequence[Comment]) -> list[int]:
         """Commit comments to one task's result, all of them or none; their numbers. One that waits already, word for word, is not kept
@@ -226,9 +242,7 @@ class Reviews:
         return gone
 
 
-def sent(desk: WriteAccess, task: str, numbers: Collection[int], to: str, delivery: int | None = None) -> None:
-    """Note, inside the open transaction, that the agent of `to` gets these comments to the result of `task`. Raises Refused when one of
-    them was sent or removed since it was read."""
+def _sent(desk: WriteAccess, task: str, numbers: Collection[int], to: str, delivery: int | None = None) -> None:
     changed = desk.db.execute(
         """UPDATE review_comment SET sent = ?, sent_to = ?, delivery = ?
            WHERE task = ? AND sent IS NULL AND number IN (SELECT value FROM json_each(?))""",
@@ -238,12 +252,6 @@ def sent(desk: WriteAccess, task: str, numbers: Collection[int], to: str, delive
         why = "a comment was sent or removed meanwhile"
         raise Refused("not sent", on=task, why=why, kept="the comments that wait", hint=f"nightcrew review {task}")
     desk.journal(task, None, "reviewed", {"comments": len(numbers), "to": to})
-
-
-def not_given(desk: WriteAccess, task: str, delivery: int) -> None:
-    """Note, inside the open transaction, that a text never reached its agent: the comments that it held wait again."""
-    back = "UPDATE review_comment SET sent = NULL, sent_to = '', delivery = NULL WHERE task = ? AND delivery = ?"
-    desk.db.execute(back, (task, delivery))
 
 
 def _is_there(db: sqlite3.Connection) -> bool:

@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from supervisor.contract import Tables
 from supervisor.kernel import codec
 from supervisor.kernel import snapshots as snapshots_rules
 from supervisor.kernel.errors import NotFound, Refused, StaleEpoch, UsageError
 from supervisor.kernel.names import nearest
 from supervisor.kernel.snapshots import Snapshot, SnapshotSpec, SnapshotState
 from supervisor.store.queries import OPEN
-from supervisor.store.sqlite import WriteAccess
 
 _SINCE = 2
 """The schema that brought the table: a reader may meet a ledger that no newer supervisor has opened yet."""
@@ -42,11 +42,8 @@ class Built:
     """Bytes."""
 
 
-class Snapshots:
+class Snapshots(Tables):
     """The writer's door to snapshots; `Ledger.snapshots`."""
-
-    def __init__(self, desk: WriteAccess) -> None:
-        self._desk = desk
 
     def begin(self, project: str, spec: SnapshotSpec, base_oid: str, digests: Mapping[str, str], run: str = "") -> Snapshot:
         """Commit that a build begins, of a new snapshot or of one that failed. `run`: it goes with that run.

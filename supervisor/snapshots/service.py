@@ -26,7 +26,7 @@ from supervisor.kernel.kind import for_agent
 from supervisor.kernel.snapshots import WHOLE, Pruned, Snapshot, SnapshotKind, SnapshotState, changes, chosen, not_agreed, prune
 from supervisor.server.attempts.zygotes import Zygotes
 from supervisor.snapshots.order import Order
-from supervisor.snapshots.rows import Built
+from supervisor.snapshots.rows import Built, Snapshots
 from supervisor.store.ledger import Ledger
 from worktrees import backends, templates
 from worktrees.backends.base import Backend
@@ -158,11 +158,11 @@ class SnapshotDesk:
 
     def recover(self) -> None:
         """Call the builds of a supervisor that died failed, end what they had started, and clear what is left of them."""
-        for lost in self._ledger.snapshots.abandoned():
+        for lost in self._ledger.of(Snapshots).abandoned():
             self.say(f"snapshot {lost.spec.name} was not finished: the supervisor ended while it was built")
             processes.stop(self._tag(lost), None, GRACE_S)
         scratch.sweep(FAR, self._home.short_tmp_prefix(SET_UP))
-        rows = {self._place(row): row for row in self._ledger.snapshots.all()}
+        rows = {self._place(row): row for row in self._ledger.of(Snapshots).all()}
         self._zygotes.keep({row.id for row in rows.values() if row.state in WHOLE})
         for found in self._home.root.glob("projects/*/snapshots/*@*"):
             row = rows.get(found.with_suffix("") if found.suffix == ".log" else found)
@@ -191,7 +191,7 @@ class SnapshotDesk:
         self._pool.shutdown(wait=True, cancel_futures=True)
         for row in self._building.values():
             with contextlib.suppress(NightcrewError):  # then the next supervisor says so
-                self._ledger.snapshots.step(row.id, row.epoch, "failed", "the supervisor left while it was made")
+                self._ledger.of(Snapshots).step(row.id, row.epoch, "failed", "the supervisor left while it was made")
 
     # Make ------------------------------------------------------------------------------------------------------------------------
 
@@ -206,13 +206,13 @@ class SnapshotDesk:
             self.damaged(known, damage)
         known = self._known(order)
         if known is not None and known.state is not SnapshotState.FAILED:
-            self._ledger.snapshots.keep(known.id)
+            self._ledger.of(Snapshots).keep(known.id)
             if known.state is SnapshotState.STALE:
                 self._mark(order)
             return Begun(self._known(order) or known, self._log(known), new=False)
         if known is None and not agreed and (refusal := not_agreed(order.spec)) is not None:
             raise refusal
-        row = self._ledger.snapshots.begin(order.project, order.spec, order.base_oid, order.digests)
+        row = self._ledger.of(Snapshots).begin(order.project, order.spec, order.base_oid, order.digests)
         self._building[row.id] = row
         failpoint("snapshot.committed")
         task = asyncio.get_running_loop().create_task(self._built(row, order))
@@ -221,7 +221,7 @@ class SnapshotDesk:
         return Begun(row, self._log(row), new=True)
 
     def _known(self, order: Order) -> Snapshot | None:
-        return self._ledger.snapshots.known(order.project, order.spec, order.base_oid, order.digests)
+        return self._ledger.of(Snapshots).known(order.project, order.spec, order.base_oid, order.digests)
 
     async def _built(self, row: Snapshot, order: Order) -> None:
         """Build it and write down what came of that, however long the disk refuses: people wait for the row."""
@@ -240,7 +240,7 @@ class SnapshotDesk:
 
     def _written(self, row: Snapshot, order: Order, built: Built | None, reason: str) -> bool:
         try:
-            self._ledger.snapshots.step(row.id, row.epoch, "verified" if built else "failed", reason, built)
+            self._ledger.of(Snapshots).step(row.id, row.epoch, "verified" if built else "failed", reason, built)
             if built:
                 self._mark(order)
         except (DiskFull, LedgerError) as error:
@@ -283,10 +283,10 @@ class SnapshotDesk:
 
     def _mark(self, order: Order) -> None:
         """What has this name and was made of something else is stale; what is made of the same again is not any more."""
-        rows = [row for row in self._ledger.snapshots.all(order.project) if row.spec.name == order.spec.name]
+        rows = [row for row in self._ledger.of(Snapshots).all(order.project) if row.spec.name == order.spec.name]
         for change in changes(rows, order.spec, order.base_oid, order.digests):
             with contextlib.suppress(StaleEpoch):  # removed, or built again, meanwhile
-                self._ledger.snapshots.step(change.id, change.epoch, change.event, change.reason)
+                self._ledger.of(Snapshots).step(change.id, change.epoch, change.event, change.reason)
 
     # Lend ------------------------------------------------------------------------------------------------------------------------
 
@@ -295,7 +295,7 @@ class SnapshotDesk:
 
         Raises Refused when it cannot be used, with what to do.
         """
-        rows = [row for row in self._ledger.snapshots.all(project) if row.spec.name == name]
+        rows = [row for row in self._ledger.of(Snapshots).all(project) if row.spec.name == name]
         lent = chosen(rows, *noted)
         if lent is not None and (lent.state is SnapshotState.READY or (lent.id in noted and lent.state in WHOLE)):
             return lent
@@ -339,7 +339,7 @@ class SnapshotDesk:
     def damaged(self, row: Snapshot, why: str) -> Refused:
         """Write that down; what to tell a task that wanted to start from it."""
         with contextlib.suppress(StaleEpoch, Refused):  # it was, by another task
-            self._ledger.snapshots.step(row.id, row.epoch, "damaged", why)
+            self._ledger.of(Snapshots).step(row.id, row.epoch, "damaged", why)
         hint = f"nightcrew snapshot create {row.spec.name}"
         return Refused("cannot start from the snapshot", on=row.spec.name, why=why, kept="the task", hint=hint)
 
@@ -356,7 +356,7 @@ class SnapshotDesk:
         with contextlib.suppress(NotFound, HostError):  # one that failed, or is damaged
             if not row.uses:
                 await asyncio.to_thread(templates.refuse_used, templates.read(self._place(row)))
-        self._ledger.snapshots.remove(row.id, why)
+        self._ledger.of(Snapshots).remove(row.id, why)
         failpoint("snapshot.removed")
         deleting = self._deleting[row.id] = asyncio.get_running_loop().create_task(asyncio.to_thread(self._delete, row, root))
         try:
@@ -367,7 +367,7 @@ class SnapshotDesk:
 
     async def prune(self, *, act: bool) -> tuple[tuple[Snapshot, str], ...]:
         """Which may go and why; with `act` they are gone."""
-        rows = {row.id: row for row in self._ledger.snapshots.all()}
+        rows = {row.id: row for row in self._ledger.of(Snapshots).all()}
         found: tuple[Pruned, ...] = prune(tuple(rows.values()), self._clock.wall())
         if act:
             found = tuple([one for one in found if await self._pruned(rows[one.id], one.why)])
@@ -420,7 +420,7 @@ async def remove_unneeded(loop: Loop, *, remove: bool) -> dict[str, Any]:
 async def remove(loop: Loop, *, project: str, names: list[str]) -> dict[str, Any]:
     """Remove snapshots. Returns which were `removed` and `kept`, with `why`."""
     answer: dict[str, Any] = {"removed": [], "kept": []}
-    for row in [loop.ledger.snapshots.find(name, project) for name in names]:
+    for row in [loop.ledger.of(Snapshots).find(name, project) for name in names]:
         try:
             await loop.doors.snapshots.remove(row, "removed by hand")
             answer["removed"].append({"id": row.id, "name": row.spec.name, "disk": row.disk})

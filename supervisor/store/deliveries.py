@@ -6,9 +6,8 @@ import hashlib
 import sqlite3
 from collections.abc import Collection
 
-from supervisor.features.pull_requests import rows as pull_requests_rows
+from supervisor.contract import Tables
 from supervisor.kernel.conversations import Delivery, DeliveryState, Remarks
-from supervisor.results import verdicts
 from supervisor.store.sqlite import WriteAccess
 
 _SINCE = 3
@@ -20,8 +19,8 @@ _OPEN = "state IN ('pending', 'typing')"
 class Deliveries:
     """The writer's door to deliveries; `Ledger.deliveries`."""
 
-    def __init__(self, desk: WriteAccess) -> None:
-        self._desk = desk
+    def __init__(self, desk: WriteAccess, tables: Collection[Tables]) -> None:
+        self._desk, self._tables = desk, tables
 
     def keep(
         self,
@@ -32,8 +31,7 @@ class Deliveries:
         remarks: Remarks | None = None,
     ) -> list[Delivery]:
         """Commit that `text` is to be typed into the agent of each task, all of them or none. `mails`: the messages that it hands
-        over, which are given with that. `comments`: those of a person to its result that the text holds, which are sent with that: see
-        `reviews.sent`. `remarks`: those of a pull request, as `pull_requests.given`."""
+        over, which are given with that. `comments` and `remarks`: as `Tables.text_kept` says; it may refuse them."""
         data, now = text.encode(), self._desk.wall()
         digest = hashlib.sha256(data).hexdigest()
         ids = []
@@ -45,10 +43,8 @@ class Deliveries:
                 )
                 ids.append(int(made.lastrowid or 0))
                 self._desk.journal(task, None, "send", {"delivery": ids[-1], "bytes": len(data), "sha256": digest})
-                if comments is not None:
-                    verdicts.sent(self._desk, task, comments, task, ids[-1])
-                if remarks is not None:
-                    pull_requests_rows.given(self._desk, remarks.pull, remarks.keys, task, ids[-1])
+                for tables in self._tables:
+                    tables.text_kept(task, ids[-1], comments, remarks)
                 given = "UPDATE mail SET state = 'given', delivery = ?, changed = ? WHERE id = ? AND state IN ('new', 'given')"
                 self._desk.db.executemany(given, [(ids[-1], now, mail) for mail in mails])
         return [self.one(number) for number in ids]
@@ -68,8 +64,8 @@ class Deliveries:
         with self._desk.writing():
             known = self.one(delivery)
             if state is DeliveryState.DROPPED:
-                verdicts.not_given(self._desk, known.task, delivery)
-                pull_requests_rows.not_given(self._desk, delivery)
+                for tables in self._tables:
+                    tables.text_dropped(known.task, delivery)
             self._move(delivery, state, reason, known.epoch)
             self._desk.db.execute("UPDATE delivery SET text = '' WHERE id = ?", (delivery,))
             data = {"delivery": delivery, "bytes": known.size, "sha256": known.digest, **({"why": reason} if reason else {})}

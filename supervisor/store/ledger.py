@@ -9,17 +9,10 @@ import json
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import assert_never
+from typing import TypeVar, assert_never, cast
 
-from memory.mail_rows import Mails
-from memory.rows import Leases, Waits
-from supervisor.features.api import rows as api_rows
-from supervisor.features.api.rows import Access
-from supervisor.features.landing.rows import Trains
-from supervisor.features.night import rows as night_rows
-from supervisor.features.night.rows import Nights
-from supervisor.features.pull_requests import rows as pull_requests_rows
-from supervisor.features.pull_requests.rows import PullRequests
+from supervisor import contract
+from supervisor.contract import Tables
 from supervisor.kernel import codec
 from supervisor.kernel.decision import (
     Begin,
@@ -39,17 +32,14 @@ from supervisor.kernel.decision import (
     Stop,
 )
 from supervisor.kernel.errors import HostError, NightcrewError, NotFound, StaleEpoch
+from supervisor.kernel.leases import HOLDS_S
 from supervisor.kernel.names import slug
 from supervisor.kernel.records import attempt_name
 from supervisor.kernel.retry import BACKOFF_CAP_S, Tally
 from supervisor.kernel.spec import Submission, TaskSpec, already_open
 from supervisor.kernel.states import NEEDS_YOU, AttemptState, TaskState, Until
 from supervisor.kernel.task import Attempt, PauseState, Task, note, urgent_from
-from supervisor.results import verdicts
-from supervisor.results.candidates import Choices
-from supervisor.results.verdicts import Reviews
-from supervisor.snapshots.rows import Snapshots
-from supervisor.store import rows, sqlite
+from supervisor.store import queries, rows, sqlite
 from supervisor.store.archive import Known, archived
 from supervisor.store.conversations import Conversations, Needs
 from supervisor.store.deliveries import Deliveries
@@ -101,8 +91,9 @@ def _why_paused(until: Until, made_for: str) -> str:
 class CommandWriter:
     """Writes commands into the ledger; `Ledger.commit` owns the transaction."""
 
-    def __init__(self, desk: WriteAccess, nights: Nights, leases: Leases, choices: Choices) -> None:
-        self._desk, self._nights, self._leases, self._choices = desk, nights, leases, choices
+    def __init__(self, desk: WriteAccess, tables: Iterable[Tables]) -> None:
+        self._desk = desk
+        self._tables = [each for each in tables if type(each).decided is not Tables.decided]
 
     def write(self, command: Command) -> None:
         """Write one command inside the open transaction. Raises StaleEpoch as `Ledger.commit` says."""
@@ -129,14 +120,12 @@ class CommandWriter:
                 self._set_state(task, state, reason)
             case Revive(task, cause):
                 self._revive(task, cause)
-            case MoveNight(run, state, why):
-                self._nights.moved(run, state, why)
-            case Choose(choice):
-                self._choices.made(choice)
-            case LookForNote() | Compare():
+            case MoveNight() | Choose() | LookForNote() | Compare():
                 pass
             case _:
                 assert_never(command)
+        for tables in self._tables:
+            tables.decided(command)
 
     def _start(self, task: str, epoch: int, cause: str) -> None:
         moved = self._desk.db.execute(
@@ -148,7 +137,6 @@ class CommandWriter:
             "INSERT INTO attempt (task, epoch, state, cause, created) VALUES (?, ?, 'launching', ?, ?)",
             (task, epoch, cause, self._desk.wall()),
         )
-        self._leases.started(task, epoch)
         spec = self._digest("spec", "SELECT spec FROM task WHERE id = ?", task)
         self._desk.journal(task, epoch, "start", {**({"cause": cause} if cause else {}), **spec})
 
@@ -182,7 +170,6 @@ class CommandWriter:
             (done.end, done.cause, now, done.task, done.epoch),
         )
         self._fence(moved.rowcount, done.task, done.epoch)
-        self._leases.attempt_ended(done.task, done.epoch)
         moved = self._desk.db.execute(
             """UPDATE task SET state = ?, reason = ?, not_before = ?, changed = ?,
                failures = ?, gates = ?, restarts = ? WHERE id = ? AND epoch = ? AND state = 'running'""",
@@ -242,6 +229,7 @@ class CommandWriter:
 # acted upon.
 
 
+T = TypeVar("T", bound=Tables)
 Settle = Callable[[Submission], Submission]
 """Check a submission against what is committed by then, and complete it. Raises NightcrewError to refuse it."""
 LAUNCHES = 512
@@ -260,11 +248,14 @@ class Ledger:
         self._file = sqlite.file_identity(path)
         self._launch = functools.lru_cache(maxsize=LAUNCHES)(functools.partial(rows.launch, self._db))
         self._desk = desk = WriteAccess(self._db, self._writing, wall, self._journal)
-        self.snapshots, self.deliveries, self.conversations = Snapshots(desk), Deliveries(desk), Conversations(desk)
-        self.needs, self.nights, self.mails = Needs(desk), Nights(desk), Mails(desk)
-        self.leases, self.waits, self.reviews = Leases(desk), Waits(desk), Reviews(desk)
-        self.pulls, self.trains, self.access = PullRequests(desk), Trains(desk), Access(desk)
-        self._commands = CommandWriter(desk, self.nights, self.leases, Choices(desk))
+        self._tables = {kind: kind(desk) for kind in contract.tables()}
+        self.deliveries = Deliveries(desk, self._tables.values())
+        self.conversations, self.needs = Conversations(desk), Needs(desk)
+        self._commands = CommandWriter(desk, self._tables.values())
+
+    def of(self, kind: type[T]) -> T:
+        """Return what writes the tables of a feature, by its class. Raises KeyError for a class that no feature names."""
+        return cast(T, self._tables[kind])
 
     def close(self) -> None:
         """Give the files back; idempotent."""
@@ -319,8 +310,7 @@ class Ledger:
     def _submit(self, submission: Submission, run: str, settle: Settle | None) -> tuple[str, bool]:
         if (found := self._run_of_key(submission.key)) is not None:
             if submission.token:
-                known = api_rows.digest_of(self._db, found) or self._archive.digest_of(found)
-                api_rows.refuse_another(found, submission.digest, known)
+                queries.refuse_another(found, submission.digest, queries.digest_of(self._db, found) or self._archive.digest_of(found))
             return found, False
         if settle is not None:
             submission = settle(submission)
@@ -336,15 +326,11 @@ class Ledger:
             (run, submission.key, submission.project, spec.title, spec.base, submission.base_oid, env, now),
         )
         insert(self._db, submission, run, now)
-        self.nights.submitted(run, submission)
-        if submission.token:
-            api_rows.handed_over(self._desk, submission, run)
-        if submission.reviewed:
-            verdicts.sent(self._desk, submission.reviewed, submission.comments, self.names_of_run(run)[0])
-        if submission.pull:
-            pull_requests_rows.given(self._desk, submission.pull, submission.remarks, self.names_of_run(run)[0])
+        ids = self.names_of_run(run)
+        for tables in self._tables.values():
+            tables.submitted(run, submission, ids[0])
         self._journal(None, None, "submitted", {"run": run, "tasks": len(submission.spec.tasks)})
-        for name, task in zip(self.names_of_run(run), spec.tasks, strict=True) if any(task.parent for task in spec.tasks) else ():
+        for name, task in zip(ids, spec.tasks, strict=True) if any(task.parent for task in spec.tasks) else ():
             self._journal(name, None, "added by an agent", {"by": f"{task.parent}:{task.parent_epoch}"})
         return run, True
 
@@ -452,7 +438,7 @@ class Ledger:
         asked = json.dumps(list({row["project"] for row in found}))
         known = self._db.execute("SELECT id, common_dir FROM project WHERE id IN (SELECT value FROM json_each(?))", (asked,))
         places = {str(row["id"]): str(row["common_dir"]) for row in known}
-        of_nights = night_rows.of_runs(self._db, {row["run"] for row in found})
+        of_nights = queries.nights_of_runs(self._db, {row["run"] for row in found})
         read = ((row, specs.get(row["name"]) or codec.loads(TaskSpec, row["spec"])) for row in found)
         return tuple(
             self._task(row, spec, after[row["id"]], (places[row["project"]], of_nights.get(row["run"], "")), clocks) for row, spec in read
@@ -509,7 +495,15 @@ class Ledger:
         if row is None:
             return None
         paused = self._pause(row["paused"], now, held) if row["paused"] is not None else None
-        return Attempt(epoch, AttemptState(row["state"]), now, row["stop_why"], held, paused, leases=self.leases.globs(task, epoch))
+        return Attempt(
+            epoch,
+            AttemptState(row["state"]),
+            now,
+            row["stop_why"],
+            held,
+            paused,
+            leases=queries.leased(self._db, task, epoch, self._wall() - HOLDS_S),
+        )
 
     def _pause(self, text: str, now: float, held: bool) -> PauseState | None:
         shape = json.loads(text)

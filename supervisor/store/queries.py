@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from supervisor.kernel.errors import NotFound, UsageError
+from supervisor.kernel.errors import KeyTaken, NotFound, UsageError
 from supervisor.kernel.names import GATE_KEYS
 from supervisor.kernel.states import FINAL, NEEDS_YOU, TaskState
 
@@ -487,3 +487,31 @@ def _ids(db: sqlite3.Connection, sql: str, values: dict[str, str]) -> list[str]:
 
 def _some(names: list[str]) -> str:
     return ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+
+
+def nights_of_runs(db: sqlite3.Connection, runs: Collection[str]) -> dict[str, str]:
+    """Return the night of each of these runs that belongs to a night."""
+    sql = "SELECT id, night FROM run WHERE night <> '' AND id IN (SELECT value FROM json_each(?))"
+    return {str(run): str(night) for run, night in db.execute(sql, (json.dumps(list(runs)),))}
+
+
+def leased(db: sqlite3.Connection, task: str, epoch: int, since: float) -> tuple[str, ...]:
+    """Return the patterns that an attempt leased after `since`, wall-clock seconds, beside the paths of its task, each once."""
+    found = db.execute(
+        """SELECT DISTINCT glob FROM lease WHERE task = ? AND epoch = ? AND ended IS NULL AND acquired > ? AND glob NOT IN
+           (SELECT value FROM json_each((SELECT coalesce(json_extract(spec, '$.paths'), '[]') FROM task WHERE id = ?)))""",
+        (task, epoch, since, task),
+    )
+    return tuple(str(glob) for (glob,) in found)
+
+
+def digest_of(db: sqlite3.Connection, run: str) -> str:
+    """Return the digest of the request by which a run was submitted; empty when it was submitted without a token."""
+    row = db.execute("SELECT digest FROM token_run WHERE run = ?", (run,)).fetchone()
+    return "" if row is None else str(row["digest"])
+
+
+def refuse_another(run: str, digest: str, known: str) -> None:
+    """Raise KeyTaken when `known`, the digest of the request by which a run was submitted, is not this digest."""
+    if known != digest:
+        raise KeyTaken("the key belongs to another request", on=run, why="the same key twice is the same request", kept=run)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from memory import rows
-from supervisor.features.night import rows as night_rows
 from supervisor.kernel.admission import Conditions, Decision, Verdict, of_start
 from supervisor.kernel.candidates import CHOICE, asks_choice
 from supervisor.kernel.format import age, duration, listed, many, rfc3339
@@ -84,7 +83,7 @@ def _known(db: sqlite3.Connection, waiting: Sequence[TaskView], now: Conditions 
         rests=queries.backoffs(db, _in(waiting, *_RESTING)), aside=_set_aside(db, waiting),
         ahead=rows.ahead(db, _in(waiting, TaskState.READY)),
         undecided=candidates.undecided(db, blocked),
-        nights=night_rows.of_runs(db, {view.run for view in waiting}) if now is not None and now.nights else {},
+        nights=queries.nights_of_runs(db, {view.run for view in waiting}) if now is not None and now.nights else {},
     )  # fmt: skip
 
 

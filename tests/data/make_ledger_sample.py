@@ -18,6 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from memory.mail import Mail, MailState, MailType
+from memory.mail_rows import Mails
+from memory.rows import Waits
+from supervisor.features.api.rows import Access
 from supervisor.features.api.rules import Kind, Scope, Token
 from supervisor.kernel.candidates import Choice, Decider
 from supervisor.kernel.conversations import DeliveryState, How, Origin
@@ -27,7 +30,7 @@ from supervisor.kernel.snapshots import SnapshotKind, SnapshotSpec
 from supervisor.kernel.states import End, TaskClass, TaskState
 from supervisor.kernel.wait_graph import Wait, WaitKind
 from supervisor.results import ranking
-from supervisor.snapshots.rows import Built
+from supervisor.snapshots.rows import Built, Snapshots
 from supervisor.store import sqlite
 from supervisor.store.ledger import Ledger
 from tests.ledger.kit import Wall, ended, spec, submission, submit, whole
@@ -105,8 +108,10 @@ def _conversations(ledger: Ledger, ended: str, running: str) -> None:
 def _waits(ledger: Ledger, who: str, holder: str) -> None:
     """One that has ended and one that goes on."""
     for what in ("src/ä\u202e", "src/**"):
-        ledger.waits.begin("0123456789ab", Wait(0, who, 1, WaitKind.LEASE, what, (holder, "person"), 1.5, 61.5, any_of=what == "src/**"))
-    ledger.waits.end([(1, "over")])
+        ledger.of(Waits).begin(
+            "0123456789ab", Wait(0, who, 1, WaitKind.LEASE, what, (holder, "person"), 1.5, 61.5, any_of=what == "src/**")
+        )
+    ledger.of(Waits).end([(1, "over")])
 
 
 def _choice(ledger: Ledger, group: str, winner: str) -> None:
@@ -122,10 +127,10 @@ def _snapshots(ledger: Ledger, task: str) -> None:
     """One in every state, and an attempt that stands on the ready one."""
     for name, events in (("building", ()), ("ready", ("verified",)), ("failed", ("failed",)), ("stale", ("verified", "changed"))):
         asked = SnapshotSpec(name, SnapshotKind.MEMORY, ("make \udcff",), ("true",), ("ast",), (".env",), memory_max=2**30)
-        made = ledger.snapshots.begin("0123456789ab", asked, "c0ffee", {"uv.lock": "ab"}, run=RUN if name == "stale" else "")
+        made = ledger.of(Snapshots).begin("0123456789ab", asked, "c0ffee", {"uv.lock": "ab"}, run=RUN if name == "stale" else "")
         for event in events:
             built = Built('{"lower": "/s"}', 90.5, 2.25, 2**20) if event == "verified" else None
-            made = ledger.snapshots.step(made.id, made.epoch, event, "" if built else "uv.lock changed", built)
+            made = ledger.of(Snapshots).step(made.id, made.epoch, event, "" if built else "uv.lock changed", built)
         if name == "ready":
             ledger.lent(task, 1, made.id)
             ledger.note(task, 1, layers='{"backend": "overlay"}', tier=2, port=20_010)
@@ -151,14 +156,14 @@ def _mails(ledger: Ledger, task: str) -> None:
     for number, state in enumerate(MailState):
         name = f"01{str(number) * 24}"
         made = replace(asked, id=name, thread=name, key=f"k{number}", recipient=task if number % 2 else "person", sender="person")
-        ledger.mails.accept(made, f"words {number} \u2028")
+        ledger.of(Mails).accept(made, f"words {number} \u2028")
         if state is MailState.GIVEN:
             ledger.deliveries.keep([task], "given", [name])
         elif state is MailState.READ:
-            ledger.mails.read(name, 1, 7)
+            ledger.of(Mails).read(name, 1, 7)
         elif state not in (MailState.ACCEPTED, MailState.NEW):
-            ledger.mails.ended(name, state, "it ended")
-    ledger.mails.accept(
+            ledger.of(Mails).ended(name, state, "it ended")
+    ledger.of(Mails).accept(
         replace(asked, in_reply_to=f"01{'0' * 24}", thread=f"01{'0' * 24}", depth=1, type=MailType.REPLY, needs_reply_by=2e9), "8080"
     )
 
@@ -166,10 +171,12 @@ def _mails(ledger: Ledger, task: str) -> None:
 def _tokens(ledger: Ledger) -> None:
     """One of each kind, and one that was revoked."""
     facts: dict[str, Any] = {"digest": "ab" * 32, "user": "änna", "others": False, "confined": True, "rate": 20.0, "quota": 100}
-    ledger.access.create(Token("0" * 12, kind=Kind.API, name="ci", scopes=frozenset(Scope), projects=frozenset({"0123456789ab"}), **facts))
-    ledger.access.create(Token("1" * 12, kind=Kind.DEVICE, name="phone", scopes=frozenset({Scope.READ}), projects=frozenset(), **facts))
-    ledger.access.create(Token("2" * 12, kind=Kind.API, name="old", scopes=frozenset({Scope.ACT}), projects=frozenset(), **facts))
-    ledger.access.revoke("2" * 12)
+    ledger.of(Access).create(
+        Token("0" * 12, kind=Kind.API, name="ci", scopes=frozenset(Scope), projects=frozenset({"0123456789ab"}), **facts)
+    )
+    ledger.of(Access).create(Token("1" * 12, kind=Kind.DEVICE, name="phone", scopes=frozenset({Scope.READ}), projects=frozenset(), **facts))
+    ledger.of(Access).create(Token("2" * 12, kind=Kind.API, name="old", scopes=frozenset({Scope.ACT}), projects=frozenset(), **facts))
+    ledger.of(Access).revoke("2" * 12)
 
 
 def dump(path: Path) -> Iterator[str]:

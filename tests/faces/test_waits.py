@@ -6,6 +6,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+from memory.rows import Waits
 from supervisor.kernel.admission import ADMIT, Conditions, Decision, Held, Verdict
 from supervisor.kernel.decision import Collect, Finish, MarkRunning, Pause, SetState, Start
 from supervisor.kernel.night import NightOrder, NightTerms
@@ -120,7 +121,7 @@ def test_an_agent_that_waits_at_the_supervisor_says_for_what(tmp_path: Path) -> 
             return {name.partition("/")[2]: (verdict.code, verdict.words) for name, verdict in found.items()}
 
         def wait(kind: WaitKind, what: str, *holders: str, any_of: bool = False) -> int:
-            return ledger.waits.begin("p", Wait(0, task, 1, kind, what, holders, wall.now, wall.now + 60, any_of))
+            return ledger.of(Waits).begin("p", Wait(0, task, 1, kind, what, holders, wall.now, wall.now + 60, any_of))
 
         assert shown() == {}
         said = [
@@ -131,7 +132,7 @@ def test_an_agent_that_waits_at_the_supervisor_says_for_what(tmp_path: Path) -> 
         ]
         for more, (number, (code, words)) in zip(range(3, -1, -1), said, strict=True):
             assert shown() == {"a": (code, words + (f", and for {more} more" if more else ""))}
-            ledger.waits.end([(number, "over")])
+            ledger.of(Waits).end([(number, "over")])
         assert shown() == {}
         wait(WaitKind.RATE, "quota x")
         assert waits.reasons(ledger.db, views, None, runs=False, wall=0.0) == {}, "who would give it its turn?"

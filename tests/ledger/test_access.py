@@ -11,6 +11,7 @@ import pytest
 
 from supervisor.doctor import state
 from supervisor.features.api import rows as api_rows
+from supervisor.features.api.rows import Access
 from supervisor.features.api.rules import Kind, Scope, Token
 from supervisor.features.retention.archiving import Archive
 from supervisor.host.paths import Home
@@ -41,36 +42,36 @@ def hand_over(ledger: Ledger, key: str, run: str, digest: str = "r", tasks: int 
 
 
 def test_a_token_is_kept_as_it_was_made_and_revoked_once(ledger: Ledger, path: Path, wall: Wall) -> None:
-    ledger.access.create(token(expires=wall.now + 60))
+    ledger.of(Access).create(token(expires=wall.now + 60))
     with pytest.raises(Refused, match="there is a token"):
-        ledger.access.create(token())
+        ledger.of(Access).create(token())
     with closing(sqlite.connect_readonly(path)) as db:
         (kept,) = api_rows.held(db).values()
         assert (kept.scopes, kept.projects, kept.created, kept.expires) == (
             frozenset({Scope.SUBMIT}), frozenset({"p"}), wall.now, wall.now + 60)  # fmt: skip
-        assert ledger.access.revoke(ID) and not ledger.access.revoke(ID)
+        assert ledger.of(Access).revoke(ID) and not ledger.of(Access).revoke(ID)
         assert api_rows.held(db) == {} and [one.revoked for one in api_rows.every(db)] == [wall.now]
     with pytest.raises(NotFound):
-        ledger.access.revoke("f" * 12)
+        ledger.of(Access).revoke("f" * 12)
     events = [row["event"] for row in rows(path, "SELECT event FROM journal")]
     assert events == ["token created", "token revoked"]
 
 
 def test_the_same_key_is_one_run_and_another_request_is_refused(ledger: Ledger, path: Path) -> None:
-    ledger.access.create(token())
+    ledger.of(Access).create(token())
     assert hand_over(ledger, "k", "0731-aaaa") == ("0731-aaaa", True)
     assert hand_over(ledger, "k", "0731-bbbb") == ("0731-aaaa", False)
     with pytest.raises(KeyTaken):
         hand_over(ledger, "k", "0731-bbbb", digest="other")
     assert rows(path, "SELECT run, user FROM token_run") == [{"run": "0731-aaaa", "user": "anna"}]
-    ledger.access.revoke(ID)
+    ledger.of(Access).revoke(ID)
     with pytest.raises(TokenRefused):
         hand_over(ledger, "new", "0731-cccc")
     assert rows(path, "SELECT id FROM run") == [{"id": "0731-aaaa"}]
 
 
 def test_a_quota_is_counted_with_the_run(ledger: Ledger, wall: Wall) -> None:
-    ledger.access.create(token(quota=2))
+    ledger.of(Access).create(token(quota=2))
     hand_over(ledger, "one", "0731-aaaa", tasks=2)
     assert hand_over(ledger, "one", "0731-bbbb", tasks=2) == ("0731-aaaa", False)
     with pytest.raises(BudgetSpent, match="room in 12h"):
@@ -82,7 +83,7 @@ def test_a_quota_is_counted_with_the_run(ledger: Ledger, wall: Wall) -> None:
 
 
 def test_an_archived_run_keeps_its_owner_and_its_request(ledger: Ledger, path: Path, wall: Wall) -> None:
-    ledger.access.create(token())
+    ledger.of(Access).create(token())
     hand_over(ledger, "k", "0731-aaaa")
     ledger.commit([SetState("0731-aaaa/t0", TaskState.READY, ""), *whole("0731-aaaa/t0")])
     ledger.release("0731-aaaa/t0", 1)
@@ -100,7 +101,7 @@ def test_an_archived_run_keeps_its_owner_and_its_request(ledger: Ledger, path: P
 
 
 def test_a_recovered_ledger_has_no_token_that_holds(ledger: Ledger, path: Path) -> None:
-    ledger.access.create(token())
+    ledger.of(Access).create(token())
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         assert any("token ci of anna (0123456789ab): revoked" in line for line in state._mend(db, Home(path.parent)))
         db.row_factory = sqlite3.Row

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from supervisor.features.night import rows as night_rows
+from supervisor.features.night.rows import Nights
 from supervisor.kernel.decision import MoveNight
 from supervisor.kernel.night import NightOrder, NightState, NightTerms
+from supervisor.store import queries
 from supervisor.store.ledger import Ledger
 from tests.ledger.kit import Wall, rows, spec, submission
 
@@ -34,7 +36,7 @@ def test_what_agents_add_in_a_night_is_held_to_its_terms(ledger: Ledger) -> None
     held = {task.id.partition("/")[2]: task.night for task in ledger.unfinished(0.0)}
     assert held == {"conductor": NIGHT, "child": NIGHT, "below": NIGHT, "day": ""}
     assert night_rows.tasks(ledger.db, NIGHT) == [f"{NIGHT}/conductor", f"{ADDED}/child", f"{BELOW}/below"]
-    assert night_rows.of_runs(ledger.db, [BELOW, DAY]) == {BELOW: NIGHT}
+    assert queries.nights_of_runs(ledger.db, [BELOW, DAY]) == {BELOW: NIGHT}
 
 
 def test_a_night_never_goes_back_and_says_each_step_once(ledger: Ledger, path: Path) -> None:
@@ -42,7 +44,7 @@ def test_a_night_never_goes_back_and_says_each_step_once(ledger: Ledger, path: P
     for command in (closing_, closing_, ended, closing_, replace(ended, why="again")):
         ledger.commit([command])
     [night] = night_rows.every(ledger.db)
-    assert (night.state, night.why, ledger.nights.open()) == (NightState.ENDED, "late", [])
+    assert (night.state, night.why, ledger.of(Nights).open()) == (NightState.ENDED, "late", [])
     told = [row["event"] for row in rows(path, "SELECT event FROM journal WHERE event LIKE 'night %' ORDER BY seq")]
     assert told == ["night began", "night closing", "night ended"]
 

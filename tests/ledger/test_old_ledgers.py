@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from supervisor.features.night import rows as night_rows
+from supervisor.features.night.rows import Nights
 from supervisor.kernel import codec
 from supervisor.kernel import snapshots as snapshots_rules
 from supervisor.kernel.conversations import DeliveryState, How, Origin
@@ -25,6 +26,7 @@ from supervisor.kernel.spec import TaskSpec
 from supervisor.kernel.states import AttemptState, TaskClass, TaskState
 from supervisor.kernel.task import Attempt
 from supervisor.snapshots import rows as snapshots_rows
+from supervisor.snapshots.rows import Snapshots
 from supervisor.store import conversations, deliveries, queries, sqlite
 from supervisor.store.ledger import Ledger
 from tests.data import make_ledger_sample
@@ -134,10 +136,10 @@ def test_the_environments_of_an_old_ledger_are_found_again(path: Path) -> None:
     with closing(sqlite.connect_readonly(load(path, 1))) as db:
         assert snapshots_rows.every(db) == ()
     with closing(Ledger(path, Wall())) as ledger:
-        assert ledger.snapshots.all() == ()
+        assert ledger.of(Snapshots).all() == ()
         assert {(row.snapshot, row.layers, row.tier) for row in ledger.unreleased()} == {(None, None, None)}
     with closing(Ledger(load(path.with_name("2.db"), 2), Wall())) as ledger:
-        found = {row.spec.name: row for row in ledger.snapshots.all("0123456789ab")}
+        found = {row.spec.name: row for row in ledger.of(Snapshots).all("0123456789ab")}
         assert {name: str(row.state) for name, row in found.items()} == {name: name for name in ("building", "failed", "ready", "stale")}
         ready = found["ready"]
         assert ready.spec == SnapshotSpec("ready", SnapshotKind.MEMORY, ("make \udcff",), ("true",), ("ast",), (".env",), memory_max=2**30)
@@ -208,7 +210,7 @@ def test_the_night_of_an_old_ledger_goes_on(path: Path) -> None:
     with closing(sqlite.connect_readonly(load(path, 4))) as db:
         assert (night_rows.every(db), night_rows.of_run(db, RUN)) == ([], None)
     with closing(Ledger(path, Wall())) as ledger:
-        assert ledger.nights.open() == []
+        assert ledger.of(Nights).open() == []
     with closing(Ledger(load(path.with_name("5.db"), 5), Wall())) as ledger:
-        [night] = ledger.nights.open()
+        [night] = ledger.of(Nights).open()
         assert (night.run, night.terms, night.state) == ("0731-m7wn", make_ledger_sample.NIGHT.terms, NightState.OPEN)

@@ -12,7 +12,7 @@ import pytest
 from supervisor.kernel.conversations import DeliveryState
 from supervisor.kernel.errors import Refused
 from supervisor.results import verdicts
-from supervisor.results.verdicts import COMMENTS_MAX, Comment
+from supervisor.results.verdicts import COMMENTS_MAX, Comment, Reviews
 from supervisor.store import sqlite
 from supervisor.store.ledger import Ledger
 from tests.ledger.kit import Wall, submission, submit
@@ -33,15 +33,15 @@ def waiting(tmp_path: Path) -> list[int]:
 
 
 def test_the_same_words_to_the_same_place_wait_once(ledger: Ledger, tmp_path: Path) -> None:
-    first, second = ledger.reviews.comment([SAID, replace(SAID, text="How?")])
-    assert ledger.reviews.comment([SAID]) == [first] and waiting(tmp_path) == [first, second]
+    first, second = ledger.of(Reviews).comment([SAID, replace(SAID, text="How?")])
+    assert ledger.of(Reviews).comment([SAID]) == [first] and waiting(tmp_path) == [first, second]
     with pytest.raises(Refused, match="wait"):
-        ledger.reviews.comment([replace(SAID, text=str(number)) for number in range(COMMENTS_MAX)])
+        ledger.of(Reviews).comment([replace(SAID, text=str(number)) for number in range(COMMENTS_MAX)])
     assert waiting(tmp_path) == [first, second], "none of them was kept"
 
 
 def test_comments_are_sent_with_the_run_that_holds_them_or_there_is_none(ledger: Ledger, tmp_path: Path) -> None:
-    one, two = ledger.reviews.comment([SAID, replace(SAID, text="How?")])
+    one, two = ledger.of(Reviews).comment([SAID, replace(SAID, text="How?")])
     ledger.submit(submission("more", key="1", reviewed=SAID.task, comments=[one]), "0731-bbbb")
     assert waiting(tmp_path) == [two]
     with pytest.raises(Refused, match="meanwhile"):
@@ -50,7 +50,7 @@ def test_comments_are_sent_with_the_run_that_holds_them_or_there_is_none(ledger:
 
 
 def test_a_text_that_was_dropped_gives_its_comments_back(ledger: Ledger, tmp_path: Path) -> None:
-    one, two = ledger.reviews.comment([SAID, replace(SAID, text="How?")])
+    one, two = ledger.of(Reviews).comment([SAID, replace(SAID, text="How?")])
     kept = ledger.deliveries.keep([SAID.task], "both", comments=[one])[0]
     other = ledger.deliveries.keep([SAID.task], "two", comments=[two])[0]
     with pytest.raises(Refused, match="meanwhile"):

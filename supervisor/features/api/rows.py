@@ -10,9 +10,10 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from supervisor.contract import Tables
 from supervisor.features.api.rules import TOKENS_MAX, Kind, Scope, Token, is_secret_of, parse, spent, wait_s
 from supervisor.kernel import codec
-from supervisor.kernel.errors import BudgetSpent, KeyTaken, LedgerError, NotFound, Refused, TokenRefused
+from supervisor.kernel.errors import BudgetSpent, LedgerError, NotFound, Refused, TokenRefused
 from supervisor.kernel.format import duration
 from supervisor.kernel.spec import Submission
 from supervisor.store import sqlite
@@ -22,11 +23,14 @@ _SINCE = 8
 """The schema that brought the tables: a reader may meet a ledger that no newer supervisor has opened yet."""
 
 
-class Access:
+class Access(Tables):
     """The writer's door to them; `Ledger.access`."""
 
-    def __init__(self, desk: WriteAccess) -> None:
-        self._desk = desk
+    def submitted(self, run: str, submission: Submission, first: str) -> None:  # noqa: ARG002 - the shape of `Tables`
+        """Take the tasks of a run that a program submits from the quota of its token. Raises TokenRefused when the token does not hold any
+        more, and BudgetSpent when its quota has no room."""
+        if submission.token:
+            _handed_over(self._desk, submission, run)
 
     def create(self, token: Token) -> None:
         """Commit a token; it holds from now on. Raises Refused when TOKENS_MAX hold, or one of that id was made."""
@@ -63,9 +67,7 @@ class Access:
             self._desk.db.execute(sql, (self._desk.wall(), json.dumps(list(tokens))))
 
 
-def handed_over(desk: WriteAccess, submission: Submission, run: str) -> None:
-    """Note, inside the open transaction, that a run is handed over with a token, and take its tasks from the token's quota. Raises
-    TokenRefused when the token does not hold any more, and BudgetSpent when its quota has no room."""
+def _handed_over(desk: WriteAccess, submission: Submission, run: str) -> None:
     now, tasks = desk.wall(), len(submission.spec.tasks)
     token = _one(desk.db, submission.token)
     if token is None or not token.holds(now):
@@ -80,18 +82,6 @@ def handed_over(desk: WriteAccess, submission: Submission, run: str) -> None:
     desk.db.execute(
         "INSERT INTO token_run SELECT ?1, ?2, ?3, ?4, min(ord) FROM task WHERE run = ?1", (run, token.id, token.user, submission.digest)
     )
-
-
-def digest_of(db: sqlite3.Connection, run: str) -> str:
-    """Of the request by which a run was handed over; empty when it was not with a token."""
-    row = db.execute("SELECT digest FROM token_run WHERE run = ?", (run,)).fetchone()
-    return "" if row is None else str(row["digest"])
-
-
-def refuse_another(run: str, digest: str, known: str) -> None:
-    """Raises KeyTaken when `known`, the digest of the request by which a run was handed over, is not this one's."""
-    if known != digest:
-        raise KeyTaken("the key belongs to another request", on=run, why="the same key twice is the same request", kept=run)
 
 
 def held(db: sqlite3.Connection) -> dict[str, Token]:

@@ -367,7 +367,7 @@ async def _as_it_is(api: Api, token: Token) -> Token:
 def _known(db: Any, key: str, digest: str) -> str | None:
     run = api_rows.run_of_key(db, key)
     if run is not None:
-        api_rows.refuse_another(run, digest, api_rows.digest_of(db, run))
+        queries.refuse_another(run, digest, queries.digest_of(db, run))
     return run
 
 

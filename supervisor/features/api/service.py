@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from supervisor.features.api import rules as api_rules
+from supervisor.features.api.rows import Access
 from supervisor.features.api.rules import Token
 from supervisor.host.failpoint import failpoint
 from supervisor.kernel import codec
@@ -27,19 +28,19 @@ async def create(loop: Loop, *, token: Token, places: list[Place]) -> dict[str, 
     api_rules.check(token)
     for place in places:
         loop.ledger.know_project(*place)
-    loop.ledger.access.create(token)
+    loop.ledger.of(Access).create(token)
     failpoint("token.created")
     return {"id": token.id}
 
 
 async def revoke(loop: Loop, *, tokens: list[str]) -> dict[str, Any]:
     """Returns those that held, `revoked`."""
-    return {"revoked": [token for token in tokens if loop.ledger.access.revoke(token)]}
+    return {"revoked": [token for token in tokens if loop.ledger.of(Access).revoke(token)]}
 
 
 async def used(loop: Loop, *, tokens: list[str]) -> dict[str, Any]:
     """Note that they were used just now."""
-    loop.ledger.access.used(tokens)
+    loop.ledger.of(Access).used(tokens)
     return {}
 
 

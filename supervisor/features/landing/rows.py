@@ -8,10 +8,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import astuple, dataclass, fields
 from typing import Any
 
+from supervisor.contract import Tables
 from supervisor.features.landing.rules import OUT, Entry, EntryState, Gate, GateState, Train, TrainState
 from supervisor.kernel.errors import NotFound, Refused
 from supervisor.kernel.names import GATE_KEYS, train_of
-from supervisor.store.sqlite import WriteAccess
 
 _SINCE = 7
 """The schema that brought the tables: a reader may meet a ledger that no newer supervisor has opened yet."""
@@ -34,11 +34,8 @@ class TrainRow:
     changed: float
 
 
-class Trains:
+class Trains(Tables):
     """The writer's door to them; `Ledger.trains`."""
-
-    def __init__(self, desk: WriteAccess) -> None:
-        self._desk = desk
 
     def begin(self, train: Train, orders: str) -> None:
         """Commit a train that begins. Raises Refused while another one is under way into the branch."""

@@ -17,6 +17,7 @@ from typing import Any, TypeVar, assert_never, cast
 from supervisor.client import follow_up
 from supervisor.contract import Supervisor
 from supervisor.features.landing import rows as landing_rows
+from supervisor.features.landing.rows import Trains
 from supervisor.features.landing.rules import (
     AskAgent,
     Asked,
@@ -391,7 +392,7 @@ class TrainDesk:
         """Commit a train and go on with it. Raises Refused while another one is under way into its branch."""
         self._loop.refuse_early()
         self._loop.ledger.know_project(train.project, orders.root, orders.common_dir)
-        self._loop.ledger.trains.begin(train, orders.to_json())
+        self._loop.ledger.of(Trains).begin(train, orders.to_json())
         failpoint("train.begun")
         self._wake.set()
         return {"train": train.id}
@@ -431,7 +432,7 @@ class TrainDesk:
         """Commit what follows from an event, and say when the train stops for it. Raises as `Trains.save`, with nothing changed."""
         old = self._read(name)
         new = after(old, event)
-        self._loop.ledger.trains.save(old, new)
+        self._loop.ledger.of(Trains).save(old, new)
         self._trains[name] = new
         failpoint("train.saved")
         if new.state is TrainState.STOPPED is not old.state and not quiet:

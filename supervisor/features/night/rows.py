@@ -5,14 +5,14 @@ A task belongs to a night by its run (`run.night`); the run of a task that an ag
 
 from __future__ import annotations
 
-import json
 import sqlite3
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import astuple, dataclass, fields
 from typing import TYPE_CHECKING
 
+from supervisor.contract import Tables
+from supervisor.kernel.decision import Command, MoveNight
 from supervisor.kernel.night import NightOrder, NightState, NightTerms, OnCap
-from supervisor.store.sqlite import WriteAccess
 
 if TYPE_CHECKING:
     from supervisor.kernel.spec import Submission
@@ -38,14 +38,11 @@ class NightRow:
     timer: str
 
 
-class Nights:
+class Nights(Tables):
     """The writer's door to them; `Ledger.nights`."""
 
-    def __init__(self, desk: WriteAccess) -> None:
-        self._desk = desk
-
-    def submitted(self, run: str, submission: Submission) -> None:
-        """Inside the transaction that writes the run: make it the night that it is to be, or part of its parent's."""
+    def submitted(self, run: str, submission: Submission, first: str) -> None:  # noqa: ARG002 - the shape of `Tables`
+        """Make the run the night that it is to be, or a part of its parent's night."""
         order, parent = submission.night, next((task.parent for task in submission.spec.tasks if task.parent), "")
         if order is not None:
             self._begin(run, order)
@@ -64,8 +61,11 @@ class Nights:
         said = {name: getattr(terms, name) for name in _TERMS}
         self._desk.journal(None, None, "night began", {"run": run, **said, "plan_hash": order.plan_hash, "timer": order.timer})
 
-    def moved(self, run: str, state: NightState, why: str) -> None:
-        """Inside an open transaction: how far it has come. Saying the same again changes nothing, and none goes back."""
+    def decided(self, command: Command) -> None:
+        """Write how far a night has come. The same command twice changes nothing, and no night goes back."""
+        if not isinstance(command, MoveNight):
+            return
+        run, state, why = command.run, command.state, command.why
         ended = self._desk.wall() if state is NightState.ENDED else None
         later = ", ".join(f"'{one}'" for one in list(NightState)[list(NightState).index(state) :])
         done = self._desk.db.execute(
@@ -93,12 +93,6 @@ def every(db: sqlite3.Connection) -> list[NightRow]:
 def of_run(db: sqlite3.Connection, run: str) -> NightRow | None:
     """The night that a run is; None for one that is none."""
     return next(_rows(db, "WHERE run = ?", run), None)
-
-
-def of_runs(db: sqlite3.Connection, runs: Collection[str]) -> dict[str, str]:
-    """The night of each of these runs that belongs to one."""
-    sql = "SELECT id, night FROM run WHERE night <> '' AND id IN (SELECT value FROM json_each(?))"
-    return {str(run): str(night) for run, night in db.execute(sql, (json.dumps(list(runs)),))}
 
 
 def tasks(db: sqlite3.Connection, run: str) -> list[str]:

@@ -46,7 +46,7 @@ REPORTED_S = 86400.0
 
 def begins(ledger: Ledger, run: str = "") -> Iterator[NightBegan]:
     """Return the nights that have not ended: all of them, or the one that a run is."""
-    for row in ledger.nights.open():
+    for row in ledger.of(night_rows.Nights).open():
         if run in ("", row.run):
             until = clock(row.terms.until) if row.terms.until else ""
             yield NightBegan(Night(row.run, row.terms, row.state, row.why, until))

@@ -7,8 +7,11 @@ import sqlite3
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from supervisor.contract import Tables
 from supervisor.features.pull_requests.rules import PullRequest, State, Tool
+from supervisor.kernel.conversations import Remarks
 from supervisor.kernel.errors import Refused
+from supervisor.kernel.spec import Submission
 from supervisor.store.sqlite import WriteAccess
 
 _SINCE = 7
@@ -16,11 +19,23 @@ _SINCE = 7
 _FACTS = ("tool", "number", "link", "state", "draft", "base")
 
 
-class PullRequests:
+class PullRequests(Tables):
     """The writer's door to them; `Ledger.pulls`."""
 
-    def __init__(self, desk: WriteAccess) -> None:
-        self._desk = desk
+    def submitted(self, run: str, submission: Submission, first: str) -> None:  # noqa: ARG002 - the shape of `Tables`
+        """Write that the agent of the first task gets the remarks of a pull request, which is that task's from now on. Raises Refused when
+        an agent has one of them by now."""
+        if submission.pull:
+            _given(self._desk, submission.pull, submission.remarks, first)
+
+    def text_kept(self, task: str, delivery: int, comments: Collection[int] | None, remarks: Remarks | None) -> None:  # noqa: ARG002
+        """Write that the agent gets these remarks. Raises Refused when an agent has one of them by now."""
+        if remarks is not None:
+            _given(self._desk, remarks.pull, remarks.keys, task, delivery)
+
+    def text_dropped(self, task: str, delivery: int) -> None:  # noqa: ARG002 - the shape of `Tables`
+        """Let the remarks that the text held be new again."""
+        self._desk.db.execute("DELETE FROM pull_remark WHERE delivery = ?", (delivery,))
 
     def consent(self, project: str, remote: str) -> None:
         """Commit that the person lets us push to this URL. Idempotent."""
@@ -63,9 +78,7 @@ class PullRequests:
             self._desk.journal(task, epoch, "pull request", {"link": facts["link"], "state": facts["state"] or "none"})
 
 
-def given(desk: WriteAccess, pull: int, keys: Collection[str], to: str, delivery: int | None = None) -> None:
-    """Note, inside the open transaction, that the agent of `to` gets these remarks, and that the pull request is that task's from now on.
-    Raises Refused when an agent has one of them by now."""
+def _given(desk: WriteAccess, pull: int, keys: Collection[str], to: str, delivery: int | None = None) -> None:
     now = desk.wall()
     made = desk.db.execute(
         "INSERT OR IGNORE INTO pull_remark SELECT ?, value, ?, ?, ? FROM json_each(?)", (pull, to, now, delivery, json.dumps(list(keys)))
@@ -77,11 +90,6 @@ def given(desk: WriteAccess, pull: int, keys: Collection[str], to: str, delivery
     desk.db.execute("INSERT OR IGNORE INTO pull_task VALUES (?, ?)", (to, pull))
     desk.db.execute("UPDATE pull_request SET task = ?, rounds = rounds + 1, changed = ? WHERE id = ?", (to, now, pull))
     desk.journal(to, None, "pull request answered", {"remarks": made.rowcount})
-
-
-def not_given(desk: WriteAccess, delivery: int) -> None:
-    """Note, inside the open transaction, that a text never reached its agent: the remarks that it held are new again."""
-    desk.db.execute("DELETE FROM pull_remark WHERE delivery = ?", (delivery,))
 
 
 def _is_there(db: sqlite3.Connection) -> bool:

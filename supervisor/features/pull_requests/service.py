@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from supervisor.features.pull_requests.rows import PullRequests
 from supervisor.kernel import codec
 from supervisor.kernel.conversations import Remarks
 from supervisor.server import requests
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 async def consent(loop: Loop, *, project: str, remote: str) -> dict[str, Any]:
     """Note that a person agrees to push there."""
     loop.refuse_early()
-    loop.ledger.pulls.consent(project, remote)
+    loop.ledger.of(PullRequests).consent(project, remote)
     return {}
 
 
@@ -25,20 +26,20 @@ async def intend(loop: Loop, *, task: str, epoch: int, project: str, remote: str
     """Note that a commit is about to be pushed; returns `pull`, an id."""
     requests.ready_for(loop, task)
     facts = {"project": project, "remote": remote, "branch": branch, "base": base, "commit": commit}
-    return {"pull": loop.ledger.pulls.intend(task, epoch, facts)}
+    return {"pull": loop.ledger.of(PullRequests).intend(task, epoch, facts)}
 
 
 async def pushed(loop: Loop, *, pull: int, task: str, epoch: int, commit: str) -> dict[str, Any]:
     """Note that it was pushed."""
     requests.ready_for(loop, task)
-    loop.ledger.pulls.pushed(pull, task, epoch, commit)
+    loop.ledger.of(PullRequests).pushed(pull, task, epoch, commit)
     return {}
 
 
 async def noted(loop: Loop, *, pull: int, task: str, epoch: int, **facts: Any) -> dict[str, Any]:
     """Note what the host says: `tool number link state draft base`."""
     requests.ready_for(loop, task)
-    loop.ledger.pulls.noted(pull, task, epoch, facts)
+    loop.ledger.of(PullRequests).noted(pull, task, epoch, facts)
     return {}
 
 

@@ -10,7 +10,7 @@ from supervisor.client import follow_up
 from supervisor.host.failpoint import failpoint
 from supervisor.kernel import codec
 from supervisor.kernel.errors import NotFound
-from supervisor.results.verdicts import Comment, Decision, Verdict
+from supervisor.results.verdicts import Comment, Decision, Reviews, Verdict
 from supervisor.server import requests
 from supervisor.server.attempts import sending
 
@@ -34,7 +34,7 @@ async def comment(loop: Loop, *, task: str, comments: list[Words]) -> dict[str, 
     """Keep comments; returns their `numbers`. Refused for a task that takes no prompt."""
     requests.ready_for(loop, task)
     follow_up.refuse_without_prompt(loop.ledger.db, task)
-    numbers = loop.ledger.reviews.comment([Comment(number=0, task=task, **codec.shape(one)) for one in comments])
+    numbers = loop.ledger.of(Reviews).comment([Comment(number=0, task=task, **codec.shape(one)) for one in comments])
     failpoint("review.commented")
     return {"numbers": numbers}
 
@@ -42,7 +42,7 @@ async def comment(loop: Loop, *, task: str, comments: list[Words]) -> dict[str, 
 async def drop(loop: Loop, *, task: str, number: int) -> dict[str, Any]:
     """Remove a comment that waits."""
     requests.ready_for(loop, task)
-    if not loop.ledger.reviews.drop(task, number):
+    if not loop.ledger.of(Reviews).drop(task, number):
         raise NotFound("no comment that waits", on=str(number), hint=f"nightcrew review {task}")
     return {}
 
@@ -50,7 +50,7 @@ async def drop(loop: Loop, *, task: str, number: int) -> dict[str, Any]:
 async def decide(loop: Loop, *, task: str, epoch: int, verdict: Verdict, tip: str, why: str = "", ref: str = "") -> dict[str, Any]:
     """Keep a verdict."""
     requests.ready_for(loop, task)
-    loop.ledger.reviews.decide(Decision(task, verdict, tip, why, ref), epoch)
+    loop.ledger.of(Reviews).decide(Decision(task, verdict, tip, why, ref), epoch)
     failpoint("review.decided")
     return {}
 
@@ -58,7 +58,7 @@ async def decide(loop: Loop, *, task: str, epoch: int, verdict: Verdict, tip: st
 async def undo(loop: Loop, *, task: str, epoch: int) -> dict[str, Any]:
     """Take a verdict back."""
     requests.ready_for(loop, task)
-    return {"was": loop.ledger.reviews.undo(task, epoch)}
+    return {"was": loop.ledger.of(Reviews).undo(task, epoch)}
 
 
 async def send(loop: Loop, *, task: str, numbers: list[int], text: str) -> dict[str, Any]:

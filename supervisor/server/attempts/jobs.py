@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from agents.kinds import of_task, to_run
 from agents.tmux import Tmux
+from memory.rows import Leases
 from supervisor.host import cores, files
 from supervisor.host.clock import Clock
 from supervisor.host.failpoint import failpoint
@@ -39,6 +40,7 @@ from supervisor.kernel.retry import AGAIN, GATE, SERVER_DIED, Missed
 from supervisor.kernel.spec import LeaseRule
 from supervisor.kernel.states import End
 from supervisor.results import judging
+from supervisor.results.verdicts import Reviews
 from supervisor.sandbox import homes
 from supervisor.server.attempts import continuing, limits, model_usage, sessions
 from supervisor.server.attempts.cleaning import Candidate, Cleaner, Cleaning, Decided
@@ -372,7 +374,7 @@ class Jobs:
 
     async def _secured(self, row: AttemptRow, launch: LaunchRow, end: End, cause: str) -> dict[str, Any]:
         ready = history.ready_since(self._ledger.db, row.task, row.created) or launch.created
-        held = self._ledger.leases.around(row, launch.project, self._hooked.lease_rule)
+        held = self._ledger.of(Leases).around(row, launch.project, self._hooked.lease_rule)
         with contextlib.closing(Session(of_task(launch.spec.kind).protocol)) as session:
             counting = self.within(self.collectors, self._ending.count_session, row, launch, self.conversation(row, launch), session)
             self.tell_session(row, session, await counting)
@@ -423,7 +425,7 @@ class Jobs:
         """Remove worktrees side by side, or only look whether they can be."""
         ended = [row for row in rows if row.end is not None]
         asked = [(row, self._ledger.launch_row(row.task)) for row in ended]
-        claims = self._ledger.reviews.claims({row.task for row in ended})
+        claims = self._ledger.of(Reviews).claims({row.task for row in ended})
         candidates = await self.within(self.collectors, self._cleaner.candidates, asked, claims)
         decided = await asyncio.gather(*(self._clean(row, candidate, how) for row, candidate in zip(ended, candidates, strict=True)))
         found = {(row.task, row.epoch): each for row, each in zip(ended, decided, strict=True)}

@@ -35,6 +35,7 @@ from supervisor.kernel.states import TaskClass
 from supervisor.sandbox.policy import Tier
 from supervisor.server.attempts.agent_access import SPEC_MAX
 from supervisor.server.attempts.isolation import Confined
+from supervisor.snapshots.rows import Snapshots
 from supervisor.store import history
 from supervisor.store.ledger import Ledger
 from supervisor.store.rows import AttemptRow
@@ -134,7 +135,7 @@ class LimitsBounds:
 
 def lent(ledger: Ledger, row: AttemptRow) -> SnapshotSpec | None:
     """The snapshot that an attempt started from, if it did and somebody still knows it."""
-    known = ledger.snapshots.all() if row.snapshot else ()
+    known = ledger.of(Snapshots).all() if row.snapshot else ()
     return next((one.spec for one in known if one.id == row.snapshot), None)
 
 

@@ -15,6 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from memory import mail_rows
 from memory.files import Layout
+from memory.rows import Waits
 from memory.service import mail_requests
 from memory.service.mail import MailDesk
 from memory.service.mail_requests import Asker
@@ -129,7 +130,7 @@ async def mail_desk(root: Path, *, recovered: bool = True) -> AsyncIterator[Kit]
             ready=True,
             agents=SimpleNamespace(sending=Typist(ledger)),
         )
-        waits = WaitDesk(ledger.waits, loop.crew, clock, lambda one: said.append(str(one)))
+        waits = WaitDesk(ledger.of(Waits), loop.crew, clock, lambda one: said.append(str(one)))
 
         async def on_thread(work: Callable[[], T]) -> T:
             return await asyncio.get_running_loop().run_in_executor(thread, work)

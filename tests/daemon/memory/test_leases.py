@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from memory.rows import LEASES_KEPT, TTL_S
+from memory.rows import LEASES_KEPT, TTL_S, Leases, Waits
 from memory.service import lease_requests, leases
 from memory.service.leases import Asker, Doors, LeaseDesk
 from memory.service.waits import WaitDesk
@@ -100,10 +100,10 @@ def again(ledger: Ledger, wall: Wall, rule: LeaseRule = LeaseRule.WARN) -> Itera
     """Another supervisor with the same ledger."""
     clock = Hands(wall)
     crew = Crew(ledger.unfinished(0.0))
-    waits = WaitDesk(ledger.waits, crew, clock, lambda _: None)
+    waits = WaitDesk(ledger.of(Waits), crew, clock, lambda _: None)
     waits.begin()
     told: list[Event] = []
-    desk = LeaseDesk(Doors(ledger.leases, crew, waits, clock, told.append, lambda *line: ledger.journal(*line)), rule)
+    desk = LeaseDesk(Doors(ledger.of(Leases), crew, waits, clock, told.append, lambda *line: ledger.journal(*line)), rule)
     try:
         yield There(desk, ledger, crew, clock, waits, told)
     finally:

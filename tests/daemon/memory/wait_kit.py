@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
+from memory.rows import Waits
 from memory.service.waits import WaitDesk
 from supervisor.kernel.crew import Crew
 from supervisor.kernel.decision import Start
@@ -54,7 +55,7 @@ class Waiting:
         self.desk = self._desk()
 
     def _desk(self) -> WaitDesk:
-        made = WaitDesk(self.ledger.waits, self.crew, self.clock, lambda said: self.said.append(str(said)))
+        made = WaitDesk(self.ledger.of(Waits), self.crew, self.clock, lambda said: self.said.append(str(said)))
         made.begin()
         return made
 

@@ -14,8 +14,11 @@ from pathlib import Path
 
 from memory.files import Layout
 from memory.mail import Mail, MailType
+from memory.mail_rows import Mails
+from memory.rows import Waits
 from memory.store import Store
 from memory.versions import PERSON, Author, ReadBook
+from supervisor.features.landing.rows import Trains
 from supervisor.features.landing.rules import Entry, EntryState, Gate, GateState, Train
 from supervisor.features.map import open_map
 from supervisor.features.map.open_map import Item
@@ -86,7 +89,7 @@ def _runs(home: Home, ledger: Ledger, now: float) -> None:
         parser, 1, account=json.dumps({"memory": 3 * 2**28, "peak_memory": 2**30, "cpu_s": 312.0, "tool_cpu_s": 44.0, "wall_s": 900.0})
     )
     ledger.commit(whole(broken, 1, End.FAILED, TaskState.FAILED))
-    ledger.waits.begin(PROJECT, Wait(0, parser, 1, WaitKind.LEASE, "src/**", (login,), now - 40, now + 60))
+    ledger.of(Waits).begin(PROJECT, Wait(0, parser, 1, WaitKind.LEASE, "src/**", (login,), now - 40, now + 60))
     directory = home.runs / RUN
     directory.mkdir(parents=True)
     (directory / "report.json").write_text(json.dumps(hostile()))
@@ -115,7 +118,7 @@ def _train(ledger: Ledger) -> None:
         Gate(1, "t1", "c0ffee00" * 5, "make test", state=GateState.PASSED, task="1125-gat1/gate"),
         Gate(2, "t2", "decade00" * 5, "make test", state=GateState.FAILED, task="1125-gat2/gate"),
     )
-    ledger.trains.begin(Train("train-1125-aaaa", PROJECT, "main", "base", ("make test",), entries=entries, gates=gates), orders)
+    ledger.of(Trains).begin(Train("train-1125-aaaa", PROJECT, "main", "base", ("make test",), entries=entries, gates=gates), orders)
 
 
 def _group(ledger: Ledger) -> None:
@@ -133,7 +136,7 @@ def _mail(home: Home, ledger: Ledger, now: float) -> None:
     reply = replace(first, id=f"01{'B' * 24}", sender="person", recipient=f"{RUN}/login", type=MailType.REPLY, subject="The port is 8080",
                     in_reply_to="", needs_reply_by=None, sent=now - 200)  # fmt: skip
     for one, words in ((first, f"Which port? {SCRIPT} {HOSTILE}"), (reply, "8080, as always.")):
-        ledger.mails.accept(one, words)
+        ledger.of(Mails).accept(one, words)
 
 
 def _notes(home: Home) -> None:

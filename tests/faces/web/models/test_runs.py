@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from memory.rows import Waits
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import LedgerError, NotFound, Refused
 from supervisor.kernel.night import NightOrder, NightTerms
@@ -105,7 +106,7 @@ def test_one_run_has_its_tasks_what_they_waited_for_and_what_it_took(home: Home,
     ledger.commit(whole(one))
     ledger.note(one, 1, branch="nightcrew/x", result=result())
     ledger.commit(whole(two, 1, End.FAILED, TaskState.FAILED))
-    ledger.waits.begin("0123456789ab", Wait(0, three, 1, WaitKind.LEASE, "src/**", (one,), wall.now, wall.now + 60))
+    ledger.of(Waits).begin("0123456789ab", Wait(0, three, 1, WaitKind.LEASE, "src/**", (one,), wall.now, wall.now + 60))
     write(home.gateway_account, [sent(NOW, agent=one), sent(NOW, agent=two), sent(NOW, agent="0731-aaaab/one")])
     found = web_pages.run(home, {"run": RUN, "now": str(wall.now + 5)})
     assert [(task["name"], task["state"]) for task in found["tasks"]] == [("one", "done"), ("two", "failed"), ("three", "ready")]

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from supervisor.features.landing.rows import Trains
 from supervisor.features.landing.rules import Entry, EntryState, Gate, GateState, Train, TrainState
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import NotFound
@@ -34,7 +35,7 @@ def train(name: str = "train-1", branch: str = "main it's") -> Train:
 
 
 def begun(ledger: Ledger, one: Train) -> Train:
-    ledger.trains.begin(one, ORDERS)
+    ledger.of(Trains).begin(one, ORDERS)
     return one
 
 
@@ -67,7 +68,7 @@ def test_each_result_is_a_row_with_what_shows_more_of_it(home: Home, ledger: Led
 def test_what_to_type_follows_from_its_state(home: Home, ledger: Ledger, state: TrainState, by_hand: str, typed: list[str]) -> None:
     submit(ledger, "a")
     old = begun(ledger, train(branch="dev"))
-    ledger.trains.save(old, replace(old, state=state, by_hand=by_hand))
+    ledger.of(Trains).save(old, replace(old, state=state, by_hand=by_hand))
     assert pages.trains(home, {})["trains"][0]["type"] == typed
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from memory.files import Layout
 from memory.mail import Mail, MailType
+from memory.mail_rows import Mails
 from memory.versions import PERSON, Author, ReadBook
 from supervisor.host import secrets
 from supervisor.host.audit_log import Audit
@@ -140,7 +141,7 @@ def post(ledger: Ledger, number: int, **facts: Any) -> Mail:
         "id": name, "project": PROJECT, "thread": name, "sender": "0731-aaaa/lint", "recipient": "person", "type": MailType.REQUEST,
         "subject": f"subject {number}", "sent": 1_700_000_000.0 + number, "key": f"k{number}",
     }  # fmt: skip
-    return ledger.mails.accept(Mail(**{**shape, **facts}), f"words {number} {HIDDEN}")
+    return ledger.of(Mails).accept(Mail(**{**shape, **facts}), f"words {number} {HIDDEN}")
 
 
 def test_mail_is_listed_the_newest_first_and_to_look_claims_nothing(
