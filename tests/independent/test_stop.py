@@ -237,6 +237,7 @@ def test_the_supervisor_ends_what_a_killed_runner_leaves(agents: Stubborn, tier:
     assert {mode: agents.house.state(mode) for mode in MODES} == dict.fromkeys(MODES, "cancelled")
 
 
+@pytest.mark.in_turns
 def test_kill_right_after_the_runner_was_killed_leaves_no_process(agents: Stubborn, tier: int) -> None:
     agents.start(tier)
     agents.kill_runners()
