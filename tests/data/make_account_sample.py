@@ -19,7 +19,7 @@ from pathlib import Path
 from supervisor.gateway.account import schema
 from supervisor.gateway.account.rows import REFUSED, RecordingRow
 from supervisor.gateway.account.writer import Account
-from supervisor.gateway.admission import events
+from supervisor.gateway.admission import types as events
 from supervisor.gateway.admission.types import Api, BreakerState, LaneKey, PoolKey, Usage
 from supervisor.kernel.states import TaskClass
 from tests.gateway.account.kit import LANE, NOW, Wall, away, opened, served, unpriced

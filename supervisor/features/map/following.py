@@ -24,8 +24,7 @@ from supervisor.features.map.prompts import ANSWER, Forecast, NoJson, PromptTerm
 from supervisor.features.map.worker.check import ANSWER_MAX
 from supervisor.gateway import prices, status_client
 from supervisor.gateway.account import reading, schema
-from supervisor.gateway.admission.events import model_class
-from supervisor.gateway.admission.types import Api, GatewaySettings, Limits, Usage
+from supervisor.gateway.admission.types import Api, GatewaySettings, Limits, Usage, model_class
 from supervisor.host import untrusted_fs
 from supervisor.kernel.errors import DiskFull, NightcrewError, NotRunning, Refused, TimedOut
 from supervisor.kernel.format import duration, many, money

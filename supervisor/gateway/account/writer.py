@@ -34,7 +34,7 @@ from supervisor.gateway.account.rows import (
     tokens,
 )
 from supervisor.gateway.account.schema import ACCOUNT
-from supervisor.gateway.admission import events
+from supervisor.gateway.admission import types
 from supervisor.gateway.admission.types import Api, End, LaneKey, PoolKey, Usage
 from supervisor.kernel.errors import LedgerError, NightcrewError, from_wire
 from supervisor.kernel.names import trace_id
@@ -357,13 +357,13 @@ class Account:
 
     # History and memory -------------------------------------------------------------------------------------------------------------
 
-    def journal(self, change: events.Journal) -> None:
+    def journal(self, change: types.Journal) -> None:
         """A breaker changed."""
         numbers = {name: number(value) for name, value in change.numbers.items()}
         data = {"breaker": change.breaker, "before": change.before, "after": change.after, "why": change.why, "numbers": numbers}
         self._note(str(change.pool), "breaker", data)
 
-    def alert(self, told: events.Alert) -> None:
+    def alert(self, told: types.Alert) -> None:
         """A person was told something."""
         self._note(told.about, "alert", {"text": told.text})
 

@@ -6,11 +6,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol, assert_never
 
-from supervisor.gateway.admission.bucket import NEVER
 from supervisor.gateway.admission.dimension import NAMES, Dimension, Owed
-from supervisor.gateway.admission.events import Alert, Command, Journal, Refused, TurnAway
-from supervisor.gateway.admission.ticket import Ticket
-from supervisor.gateway.admission.types import BreakerState, End, Observed, Policy, PoolKey, Refusal, Window
+from supervisor.gateway.admission.types import (
+    NEVER,
+    Alert,
+    BreakerState,
+    Command,
+    End,
+    Journal,
+    Observed,
+    Policy,
+    PoolKey,
+    Refusal,
+    Refused,
+    Ticket,
+    TurnAway,
+    Window,
+)
 from supervisor.kernel.format import duration
 
 # Breaker

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
+from supervisor.gateway.admission.types import NEVER
+
 # Bucket
 # ------
 # A token bucket with debt. Pure: whoever calls it says what time it is.
@@ -13,7 +15,6 @@ MAX_STEP_S = 120.0
 """A longer step (a suspended machine, a stopped process) refills as much as this: what others spent meanwhile is not known."""
 SLACK = 1e-6
 """Tokens that may be missing and still fit: a timer fires a rounding error before its deadline, and must not find the bucket not ready."""
-NEVER = float("inf")
 
 
 class Bucket:

@@ -7,10 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from supervisor.gateway.admission.events import Arrived, BatchEnded, BatchHold
 from supervisor.gateway.admission.fair_queue import FairQueue, Flow
-from supervisor.gateway.admission.ticket import Ticket
-from supervisor.gateway.admission.types import Agent, NightCap, Usage
+from supervisor.gateway.admission.types import Agent, Arrived, BatchEnded, BatchHold, NightCap, Ticket, Usage
 from supervisor.kernel.format import money
 
 # Estimate

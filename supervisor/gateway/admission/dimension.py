@@ -15,8 +15,8 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from supervisor.gateway.admission import bucket
-from supervisor.gateway.admission.bucket import MOST_S, NEVER, SLACK, Bucket, Mark, UpstreamBucket
-from supervisor.gateway.admission.types import DimensionView, Level
+from supervisor.gateway.admission.bucket import MOST_S, SLACK, Bucket, Mark, UpstreamBucket
+from supervisor.gateway.admission.types import NEVER, DimensionView, Level
 
 REQUESTS, INPUT, OUTPUT, TOKENS = range(4)
 NAMES: Final = ("requests", "input", "output", "tokens")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Generic, TypeVar
 
-from supervisor.gateway.admission.ticket import QUEUED, Ticket
+from supervisor.gateway.admission.types import QUEUED, Ticket
 
 # Latency
 # -------

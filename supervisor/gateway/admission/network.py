@@ -8,15 +8,29 @@ from typing import TYPE_CHECKING
 
 from supervisor.gateway.admission import bucket
 from supervisor.gateway.admission.breaker import PoolHooks
-from supervisor.gateway.admission.bucket import NEVER
 from supervisor.gateway.admission.budget import Never, Pot, Wait
 from supervisor.gateway.admission.dimension import REQUESTS, Dimension
-from supervisor.gateway.admission.events import Alert, Arrived, Command, Fallback, Journal, TurnAway
 from supervisor.gateway.admission.fair_queue import Waits
 from supervisor.gateway.admission.model_queue import Door, ModelQueue, Route, RoutedTicket
 from supervisor.gateway.admission.pool import Pool
-from supervisor.gateway.admission.ticket import SENT
-from supervisor.gateway.admission.types import AgentView, BreakerState, GatewaySettings, LaneKey, PoolKey, PoolView, TrafficView, Upstream
+from supervisor.gateway.admission.types import (
+    NEVER,
+    SENT,
+    AgentView,
+    Alert,
+    Arrived,
+    BreakerState,
+    Command,
+    Fallback,
+    GatewaySettings,
+    Journal,
+    LaneKey,
+    PoolKey,
+    PoolView,
+    TrafficView,
+    TurnAway,
+    Upstream,
+)
 from supervisor.kernel.states import TaskClass
 
 if TYPE_CHECKING:

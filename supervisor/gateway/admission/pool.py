@@ -8,11 +8,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from supervisor.gateway.admission.breaker import MARGIN_FLOOR, BreakerPolicy, PoolHooks, Ramp
-from supervisor.gateway.admission.bucket import NEVER
 from supervisor.gateway.admission.dimension import INPUT, NAMES, OUTPUT, REQUESTS, TOKENS, Dimension, Owed
-from supervisor.gateway.admission.events import Refused
-from supervisor.gateway.admission.ticket import Ticket
 from supervisor.gateway.admission.types import (
+    NEVER,
     NOTHING_OBSERVED,
     Api,
     DimensionView,
@@ -21,6 +19,8 @@ from supervisor.gateway.admission.types import (
     Policy,
     PoolKey,
     Refusal,
+    Refused,
+    Ticket,
     Upstream,
     Usage,
     Window,
@@ -28,7 +28,7 @@ from supervisor.gateway.admission.types import (
 
 if TYPE_CHECKING:
     from supervisor.gateway.admission.budget import Guess
-    from supervisor.gateway.admission.ticket import Ticket
+    from supervisor.gateway.admission.types import Ticket
 
 
 # In flight

@@ -7,28 +7,39 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 from supervisor.gateway.admission import network
-from supervisor.gateway.admission.bucket import NEVER
 from supervisor.gateway.admission.budget import Budget, Budgets, Estimator, Never, Wait
-from supervisor.gateway.admission.events import (
+from supervisor.gateway.admission.model_queue import Door, KeptPositions, ModelQueue, Route, RoutedTicket
+from supervisor.gateway.admission.network import Fallbacks, Network
+from supervisor.gateway.admission.types import (
     EARLY_S,
+    GONE,
+    LATER,
+    NEVER,
+    NOTHING_OBSERVED,
+    QUEUED,
+    SENT,
+    Api,
     Arrived,
     BatchEnded,
     Began,
     Command,
+    End,
     Ended,
     Event,
+    GatewaySettings,
+    LaneKey,
+    PoolKey,
+    Refusal,
     Refused,
     Responded,
     Send,
     Tick,
     Timers,
+    TrafficView,
     TurnAway,
+    Usage,
     Withdrawn,
 )
-from supervisor.gateway.admission.model_queue import Door, KeptPositions, ModelQueue, Route, RoutedTicket
-from supervisor.gateway.admission.network import Fallbacks, Network
-from supervisor.gateway.admission.ticket import GONE, LATER, QUEUED, SENT
-from supervisor.gateway.admission.types import NOTHING_OBSERVED, Api, End, GatewaySettings, LaneKey, PoolKey, Refusal, TrafficView, Usage
 from supervisor.kernel.format import duration
 
 # Memory

@@ -1,17 +1,30 @@
-"""Types and settings of the gateway's decisions."""
+"""What the gateway's decisions speak of: tokens, agents, lanes, pools and settings; events and commands; one request on its way."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from supervisor.kernel.states import TaskClass
+
+if TYPE_CHECKING:
+    from supervisor.gateway.admission.breaker import Refusals
+    from supervisor.gateway.admission.bucket import Mark
+    from supervisor.gateway.admission.budget import Guess, Pot, Slot
+
 
 # Types
 # -----
 # The types of the gateway's decisions. Tokens are whole numbers as the provider counts them; times are monotonic seconds by
 # default.
+
+
+NEVER = float("inf")
+"""The time of what does not happen."""
 
 
 class Api(StrEnum):
@@ -400,3 +413,339 @@ class GatewaySettings:
     """How long settled requests and recordings are kept."""
     prices: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """The user's own prices, model -> {input, output, cache_read, cache_write, cache_write_1h} in US dollars per million tokens."""
+
+
+# Events
+# ------
+# What the proxy tells `Traffic`, what `Traffic` tells the proxy, and timers.
+
+
+# Events
+# ------
+# What the proxy tells `Traffic`. Every ticket arrives once and ends once: by `Ended`, by `Withdrawn`, or by a command that turns it
+# away.
+#
+# Arrived ──> (Send) ──> Responded? ──> Began? ──> Ended
+#    │           └─────> Refused ──> (Send again, or TurnAway)
+#    └─> Withdrawn at any moment
+
+
+@dataclass(frozen=True, slots=True)
+class Fallback:
+    """Another model of the same API that may answer a batch request, and what `Arrived` says of one for it."""
+
+    lane: LaneKey
+    model: str
+    upstreams: tuple[str, ...]
+    bound_usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """A request was read and wants to be sent."""
+
+    ticket: int
+    """Unique in the life of the process, rising."""
+    agent: Agent
+    lane: LaneKey
+    model: str
+    """As it will be sent."""
+    upstreams: tuple[str, ...]
+    """Names of the upstreams that could serve it, in the user's order."""
+    body_bytes: int
+    max_tokens: int | None = None
+    body_key: str = ""
+    """Agent, and what tells bodies apart: a request that comes again within `Policy.place_kept_s` regains its place."""
+    session: str = ""
+    """The client's own session id when it sends one: what was cached for it was cached under this."""
+    bound_usd: float | None = None
+    """The most that it can cost; None when its model has no known price."""
+    bound_tokens: int = 0
+    """The most that it can take, input and output."""
+    fallback: Fallback | None = None
+    fell_back: bool = False
+    """It is the fallback's already: `Traffic` alone says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Responded:
+    """The upstream's response line and headers came, and the request is being served."""
+
+    ticket: int
+    observed: Observed
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """The exact input is known (message_start); output is what was seen so far."""
+
+    ticket: int
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The request is over. `usage` None: the provider never said; then the reservation stands, and never less than what was seen."""
+
+    ticket: int
+    end: End
+    usage: Usage | None
+    cost_usd: float | None = None
+    """What counts below the caps on dollars; None: the most that it can cost."""
+    tokens: int | None = None
+    """Input and output that its task is charged, without what was read from a cache; None: the most that it can take."""
+    observed: Observed = NOTHING_OBSERVED
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The upstream did not serve it; nothing was passed to the client yet."""
+
+    ticket: int
+    why: Refusal
+    observed: Observed = NOTHING_OBSERVED
+    detail: str = ""
+    """For people: the status, or the system's words; no secret in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """The client went away while the request waited. (While it is being served that is `Ended` with CLIENT_GONE.)"""
+
+    ticket: int
+
+
+@dataclass(slots=True, eq=False)
+class BatchHold:
+    """What is reserved for a batch of requests while it lives: no tokens of any minute, but the most that it can take and cost in all."""
+
+    agent: Agent
+    model: str
+    bound: float | None
+    """US dollars; None when its model has no known price."""
+    bound_tokens: int
+    pots: tuple[Any, ...] = ()
+    """The caps that it shares with others, once it is reserved; its budget's affair."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchEnded:
+    """A batch that was made is over, and its results say what it took. None: nobody can say; it is charged the most."""
+
+    batch: BatchHold
+    cost_usd: float | None
+    tokens: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time passed: `wakes_at` was reached, or nothing happened for a while."""
+
+    slept_s: float = 0.0
+    """Seconds for which the machine slept just now: its monotonic clock stood still, and the provider's windows went on."""
+
+
+Event = Arrived | Responded | Began | Ended | Refused | Withdrawn | BatchEnded | Tick
+
+
+# Commands
+# --------
+# What `Traffic` tells the proxy to do.
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send it to this upstream now; its reservation is made."""
+
+    ticket: int
+    upstream: str
+    attempt: int
+    """1 for the first time, one more for each retry."""
+    probe: bool = False
+    """It is the one request by which a half-open breaker tries."""
+    fallback: bool = False
+    """As its `Arrived.fallback` says, and not as it came."""
+    expected: Usage = field(default=Usage(), compare=False)
+    """What requests like it took: with no margin, unlike what is reserved."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnAway:
+    """Answer it ourselves; the ticket has ended.
+
+    `status` is 429 (come back after `retry_after_s`, which is 1 to 60; the place is kept), 402 (a cost cap: no retry helps), 503 (the
+    upstream's key was refused, or nobody serves the model).
+    """
+
+    ticket: int
+    status: int
+    why: str
+    retry_after_s: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """Record a change of a breaker's state, with its numbers."""
+
+    pool: PoolKey
+    breaker: str
+    """`limit` or `failures`."""
+    before: BreakerState
+    after: BreakerState
+    why: str
+    numbers: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """Tell a person, once: a key was refused, a spend cap reached."""
+
+    about: str
+    """Alerts with the same text are one alert."""
+    text: str
+
+
+Command = Send | TurnAway | Journal | Alert
+
+
+# Models
+# ------
+# Which models share a provider's limit.
+
+
+LONG_CONTEXT_BYTES = 720_000
+"""A body above this is taken for more than 200,000 tokens, where Anthropic's separate limit for long contexts begins: a token is about
+3.6 bytes of a request's JSON (where the estimators begin, too)."""
+
+_LONGEST = 80
+_CLAUDE = re.compile(
+    r"claude-(?:(?P<family>opus|sonnet|haiku)-(?P<new>\d+)|(?P<old>[23](?:[.-]\d)?)-(?P<old_family>opus|sonnet|haiku))(?!\d)"
+)
+_SNAPSHOT = re.compile(r"(?:-latest|-\d{4}-\d{2}-\d{2}|-\d{8}|-\d{4}|-\d{3}|-\d{2}-\d{2}|-\d{2}-\d{4})$")
+_STRANGE = re.compile(r"[^a-z0-9._:-]+")
+
+
+def model_class(api: Api, model: str) -> str:
+    """The name of what `model` shares its limit with, the key of `Upstream.classes`: lower case, at most 80 characters.
+
+    Anthropic counts the Opus 4 models in one pool and the Sonnet 4 models in another: `opus-4`, `sonnet-4`, `haiku-4`; before that each
+    release alone: `sonnet-3.7`. Everything else is its own class, without the date of its snapshot: `gpt-5.1`, `gemini-2.5-flash`.
+    """
+    name = model.lower().removesuffix("[1m]").rpartition("/")[2]
+    if api is Api.ANTHROPIC and (claude := _CLAUDE.search(name)):
+        if claude["family"]:
+            return f"{claude['family']}-{claude['new']}"
+        return f"{claude['old_family']}-{claude['old'].replace('-', '.')}"
+    plain = _STRANGE.sub("-", _SNAPSHOT.sub("", name)).strip("-")[:_LONGEST]
+    return plain or "unnamed"
+
+
+# Timers
+# ------
+# What is due when, and the one moment at which to look next.
+
+
+EARLY_S = 1e-6
+"""A timer that fires this much before its time is on time: a moment that a float cannot reach must not be waited for."""
+
+Due = TypeVar("Due")
+
+
+class Timers(Generic[Due]):
+    """Things that are due at moments, soonest first. What is no longer wanted is passed over when it comes up."""
+
+    __slots__ = ("_count", "_heap")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Due]] = []
+        self._count = 0
+
+    def at(self, when: float, what: Due) -> None:
+        """Have `what` due at `when`."""
+        self._count += 1
+        heappush(self._heap, (when, self._count, what))
+
+    def due(self, now: float) -> Iterator[Due]:
+        """All that is due by now, taken out."""
+        while self._heap and self._heap[0][0] <= now + EARLY_S:
+            yield heappop(self._heap)[2]
+
+    def next(self) -> float:
+        """When the first one is due; infinite when there is none."""
+        return self._heap[0][0] if self._heap else NEVER
+
+
+# Ticket
+# ------
+# One request on its way through the gateway, as the decisions see it.
+
+
+QUEUED, LATER, SENT, GONE = range(4)
+"""Where a ticket is. LATER: it failed, and waits for its next attempt before it queues again at its old place. GONE: it ended; heaps that
+still hold it pass over it. Numbers and no enum: Python 3.11 needs 90 ns to look up a member."""
+
+
+class Ticket:
+    """Mutable, and changed by its lane, fair queue, pool and budget alone, which `model_queue.RoutedTicket` names. Amounts are tokens."""
+
+    __slots__ = (
+        "answered", "answered_at", "api", "arrived_at", "attempt", "bound", "cost", "counted", "deadline", "deviation", "doubt",
+        "event", "guess", "id", "input", "input_known", "marks", "observed", "order", "output", "pots", "probe", "refusals", "route",
+        "sent_at", "serial", "slot", "start", "upstream", "weight", "where",
+    )  # fmt: skip
+
+    def __init__(self, event: Arrived, api: Api, route: Hashable, weight: float, guess: Guess, now: float) -> None:
+        self.id = event.ticket
+        self.event = event
+        self.api = api
+        self.route = route
+        """Requests of one agent with the same route go one after another."""
+        self.weight = weight
+        """Of its agent."""
+        self.guess = guess
+        self.arrived_at = now
+        self.bound = event.bound_usd
+        self.attempt = 0
+        self.refusals: Refusals | None = None
+        self.where = QUEUED
+        self.start: float
+        """Start tag of its class's virtual clock: smaller goes first."""
+        self.order = event.ticket
+        """Of two with the same tag the smaller goes first."""
+        self.cost: float
+        """What its agent's finish tag was raised by (before the weight)."""
+        self.deadline: float
+        # From here on only while it is sent.
+        self.pots: tuple[Pot, ...]
+        """What it was reserved in, beside its agent's own caps."""
+        self.upstream: str
+        self.serial: int
+        self.sent_at: float
+        self.marks: dict[int, Mark | None]
+        """By each dimension that it was charged to the mark of the provider's level when it was sent; None: it was charged later, when the
+        limit became known."""
+        self.input: float
+        """Limited input that is charged for it."""
+        self.doubt: float
+        """How much more its input may be, while the provider has not said it."""
+        self.deviation: float
+        """The part of its reserved output that is caution."""
+        self.answered_at: float | None
+        self.output: float
+        self.input_known: bool
+        self.answered: bool
+        self.probe: bool
+        self.observed: Observed | None
+        self.slot: Slot
+        self.counted: float
+        """Tokens that its agent's last minutes hold for it, up from `slot`."""
+
+    @property
+    def bound_tokens(self) -> int:
+        """The most that it can take."""
+        return self.event.bound_tokens
+
+    @property
+    def model(self) -> str:
+        """As it is sent."""
+        return self.event.model

@@ -11,23 +11,27 @@ from typing import assert_never
 
 from supervisor.gateway.account.writer import Account
 from supervisor.gateway.admission.budget import Never, Wait
-from supervisor.gateway.admission.events import (
+from supervisor.gateway.admission.traffic import Traffic
+from supervisor.gateway.admission.types import (
     Alert,
     Arrived,
     BatchEnded,
     BatchHold,
+    BreakerState,
     Command,
+    End,
     Ended,
     Event,
+    GatewaySettings,
     Journal,
+    PoolKey,
     Refused,
     Send,
     Tick,
     TurnAway,
+    Usage,
     Withdrawn,
 )
-from supervisor.gateway.admission.traffic import Traffic
-from supervisor.gateway.admission.types import BreakerState, End, GatewaySettings, PoolKey, Usage
 from supervisor.gateway.keys import Log
 
 _LATE_S = 0.001

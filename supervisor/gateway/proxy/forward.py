@@ -21,20 +21,28 @@ from supervisor.gateway import replay, wire
 from supervisor.gateway.account.rows import NEVER_SENT, REFUSED, OpenRow, SettledRow, TurnedAwayRow
 from supervisor.gateway.account.writer import Account
 from supervisor.gateway.admission.budget import FASTEST
-from supervisor.gateway.admission.events import Arrived, Began, Ended, Fallback, Refused, Responded, Send, TurnAway, model_class
 from supervisor.gateway.admission.types import (
     NOTHING_OBSERVED,
     Agent,
     Api,
+    Arrived,
+    Began,
     End,
+    Ended,
+    Fallback,
     GatewaySettings,
     LaneKey,
     Observed,
     PoolKey,
     Refusal,
+    Refused,
+    Responded,
     Route,
+    Send,
+    TurnAway,
     Upstream,
     Usage,
+    model_class,
 )
 from supervisor.gateway.keys import Keyring, Log
 from supervisor.gateway.prices import Prices

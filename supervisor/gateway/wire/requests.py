@@ -9,8 +9,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple, NoReturn
 from urllib.parse import quote
 
-from supervisor.gateway.admission.events import LONG_CONTEXT_BYTES
-from supervisor.gateway.admission.types import Api
+from supervisor.gateway.admission.types import LONG_CONTEXT_BYTES, Api
 from supervisor.gateway.wire import tiers
 from supervisor.gateway.wire.headers import error
 

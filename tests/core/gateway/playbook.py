@@ -17,28 +17,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from supervisor.gateway.admission.events import (
-    Alert,
-    Arrived,
-    Began,
-    Command,
-    Ended,
-    Event,
-    Journal,
-    Refused,
-    Responded,
-    Send,
-    Tick,
-    TurnAway,
-)
 from supervisor.gateway.admission.traffic import Traffic
 from supervisor.gateway.admission.types import (
     Agent,
+    Alert,
     Api,
+    Arrived,
+    Began,
     BreakerState,
+    Command,
     DimensionView,
     End,
+    Ended,
+    Event,
     GatewaySettings,
+    Journal,
     LaneKey,
     Level,
     Limits,
@@ -46,6 +39,11 @@ from supervisor.gateway.admission.types import (
     Policy,
     PoolView,
     Refusal,
+    Refused,
+    Responded,
+    Send,
+    Tick,
+    TurnAway,
     Upstream,
     Usage,
 )

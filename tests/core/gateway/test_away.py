@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from supervisor.gateway.admission.events import Arrived, Ended, Event, Send, TurnAway
-from supervisor.gateway.admission.types import Agent, End, Limits, Usage
+from supervisor.gateway.admission.types import Agent, Arrived, End, Ended, Event, Limits, Send, TurnAway, Usage
 from tests.core.gateway.playbook import BATCH, INTERACTIVE, NORMAL, ask, settings, upstream
 from tests.core.gateway.world import Fate, World
 

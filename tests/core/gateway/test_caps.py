@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.gateway.admission.budget import SlidingWindow, Slot
-from supervisor.gateway.admission.events import Ended, Refused, Send, Withdrawn
-from supervisor.gateway.admission.types import Agent, End, Limits, Refusal, Usage
+from supervisor.gateway.admission.types import Agent, End, Ended, Limits, Refusal, Refused, Send, Usage, Withdrawn
 from tests.core.gateway.playbook import After, Playbook, ask, away, sent
 
 FREE = Limits()

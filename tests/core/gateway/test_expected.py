@@ -6,8 +6,7 @@ import pytest
 
 from supervisor.gateway.admission import traffic
 from supervisor.gateway.admission.budget import FIRST_OUTPUT
-from supervisor.gateway.admission.events import Began, Ended, Send
-from supervisor.gateway.admission.types import Agent, End, Limits, PoolKey, Usage
+from supervisor.gateway.admission.types import Agent, Began, End, Ended, Limits, PoolKey, Send, Usage
 from tests.core.gateway.playbook import LANE, Playbook, ask, away, level, sent, upstream
 
 WIDE = Limits(tpm=50e6)

@@ -8,8 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.gateway.admission.events import Arrived, Ended, Fallback, Send, Withdrawn
-from supervisor.gateway.admission.types import Agent, Api, BreakerState, End, LaneKey, Limits, Refusal, Usage
+from supervisor.gateway.admission.types import (
+    Agent,
+    Api,
+    Arrived,
+    BreakerState,
+    End,
+    Ended,
+    Fallback,
+    LaneKey,
+    Limits,
+    Refusal,
+    Send,
+    Usage,
+    Withdrawn,
+)
 from supervisor.kernel.states import TaskClass
 from tests.core.gateway.playbook import (
     BATCH,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor.gateway.admission.events import Began, Ended, Event, Responded, Tick, Withdrawn
-from supervisor.gateway.admission.types import NOTHING_OBSERVED, Agent, End, Limits, Usage
+from supervisor.gateway.admission.types import NOTHING_OBSERVED, Agent, Began, End, Ended, Event, Limits, Responded, Tick, Usage, Withdrawn
 from tests.core.gateway.playbook import (
     BATCH,
     SERVED,

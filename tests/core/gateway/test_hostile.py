@@ -6,9 +6,26 @@ from itertools import pairwise
 
 import pytest
 
-from supervisor.gateway.admission.events import Began, Ended, Refused, Responded, Send, Tick, TurnAway, Withdrawn
 from supervisor.gateway.admission.network import LANES_MOST
-from supervisor.gateway.admission.types import NOTHING_OBSERVED, Agent, Api, End, LaneKey, Limits, Observed, Refusal, Usage
+from supervisor.gateway.admission.types import (
+    NOTHING_OBSERVED,
+    Agent,
+    Api,
+    Began,
+    End,
+    Ended,
+    LaneKey,
+    Limits,
+    Observed,
+    Refusal,
+    Refused,
+    Responded,
+    Send,
+    Tick,
+    TurnAway,
+    Usage,
+    Withdrawn,
+)
 from tests.core.gateway.playbook import BATCH, CLOSED, HALF_OPEN, LANE, OPEN, After, Playbook, ask, away, journal, sent, settings, upstream
 from tests.core.gateway.world import Fate, World
 

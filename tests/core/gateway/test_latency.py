@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.gateway.admission import fair_queue
-from supervisor.gateway.admission.events import Command, Ended, Send
 from supervisor.gateway.admission.fair_queue import RAISE_MOST, Latency
-from supervisor.gateway.admission.types import Agent, AgentView, End, Limits, Usage
+from supervisor.gateway.admission.types import Agent, AgentView, Command, End, Ended, Limits, Send, Usage
 from tests.core.gateway.playbook import After, Playbook, ask
 
 LONG_S = 1200

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from supervisor.gateway.admission.bucket import Bucket, UpstreamBucket
 from supervisor.gateway.admission.dimension import INPUT, Dimension, Owed
-from supervisor.gateway.admission.events import Began, Ended, Responded
-from supervisor.gateway.admission.types import NOTHING_OBSERVED, Agent, End, Level, Limits, Observed, Usage
+from supervisor.gateway.admission.types import NOTHING_OBSERVED, Agent, Began, End, Ended, Level, Limits, Observed, Responded, Usage
 from tests.core.gateway.playbook import (
     CLOSED,
     INTERACTIVE,

@@ -8,8 +8,21 @@ from hypothesis import strategies as st
 
 from supervisor.gateway.admission.breaker import Ramp
 from supervisor.gateway.admission.bucket import RESERVE_MOST, Bucket, UpstreamBucket
-from supervisor.gateway.admission.events import Began, Ended, Refused, Responded
-from supervisor.gateway.admission.types import Api, End, LaneKey, Level, Limits, Observed, Refusal, Usage, Window
+from supervisor.gateway.admission.types import (
+    Api,
+    Began,
+    End,
+    Ended,
+    LaneKey,
+    Level,
+    Limits,
+    Observed,
+    Refusal,
+    Refused,
+    Responded,
+    Usage,
+    Window,
+)
 from tests.core.gateway.playbook import (
     CLOSED,
     HALF_OPEN,

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.gateway.admission.events import LONG_CONTEXT_BYTES, model_class
-from supervisor.gateway.admission.types import Api
+from supervisor.gateway.admission.types import LONG_CONTEXT_BYTES, Api, model_class
 
 A, OA, G = Api.ANTHROPIC, Api.OPENAI, Api.GEMINI
 

@@ -7,8 +7,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.gateway.admission.events import Ended, Refused, Send, TurnAway, Withdrawn
-from supervisor.gateway.admission.types import Agent, End, Limits, NightCap, Refusal, Usage
+from supervisor.gateway.admission.types import Agent, End, Ended, Limits, NightCap, Refusal, Refused, Send, TurnAway, Usage, Withdrawn
 from tests.core.gateway.playbook import After, Playbook, ask, away, sent
 
 FREE, SERVED = Limits(), Usage(1000, 1200)

@@ -6,8 +6,7 @@ from collections import Counter
 
 import pytest
 
-from supervisor.gateway.admission.events import Arrived, Began, Ended, Send
-from supervisor.gateway.admission.types import Agent, End, Limits, Usage
+from supervisor.gateway.admission.types import Agent, Arrived, Began, End, Ended, Limits, Send, Usage
 from tests.core.gateway.playbook import (
     BATCH,
     CLOSED,

@@ -10,14 +10,16 @@ import pytest
 from supervisor.gateway.admission import breaker, traffic
 from supervisor.gateway.admission.breaker import TRANSITIONS, Breaker, backoff_s
 from supervisor.gateway.admission.budget import Estimator
-from supervisor.gateway.admission.events import Arrived, Began, Ended, Refused, Responded, Send, Tick
 from supervisor.gateway.admission.traffic import Traffic
 from supervisor.gateway.admission.types import (
     NOTHING_OBSERVED,
     Agent,
     Api,
+    Arrived,
+    Began,
     BreakerState,
     End,
+    Ended,
     GatewaySettings,
     LaneKey,
     Level,
@@ -25,6 +27,10 @@ from supervisor.gateway.admission.types import (
     Observed,
     PoolKey,
     Refusal,
+    Refused,
+    Responded,
+    Send,
+    Tick,
     Usage,
     Window,
 )

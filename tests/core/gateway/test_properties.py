@@ -10,10 +10,29 @@ from hypothesis import given
 from hypothesis import settings as how
 from hypothesis import strategies as st
 
-from supervisor.gateway.admission.events import Arrived, Began, Ended, Event, Refused, Responded, Send, Tick, Withdrawn
-from supervisor.gateway.admission.ticket import QUEUED, SENT
 from supervisor.gateway.admission.traffic import Traffic
-from supervisor.gateway.admission.types import Agent, End, Level, Limits, Observed, Policy, Refusal, Usage, Window
+from supervisor.gateway.admission.types import (
+    QUEUED,
+    SENT,
+    Agent,
+    Arrived,
+    Began,
+    End,
+    Ended,
+    Event,
+    Level,
+    Limits,
+    Observed,
+    Policy,
+    Refusal,
+    Refused,
+    Responded,
+    Send,
+    Tick,
+    Usage,
+    Window,
+    Withdrawn,
+)
 from tests.core.gateway.playbook import BATCH, INTERACTIVE, LANE, NORMAL, ask, settings, upstream
 from tests.core.gateway.world import Fate, World
 from tests.rounds import examples

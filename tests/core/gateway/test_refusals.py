@@ -6,8 +6,23 @@ from itertools import pairwise
 
 import pytest
 
-from supervisor.gateway.admission.events import Ended, Journal, Refused, Responded, Send, Tick, TurnAway, Withdrawn
-from supervisor.gateway.admission.types import NOTHING_OBSERVED, End, Limits, Observed, Refusal, Usage, Window
+from supervisor.gateway.admission.types import (
+    NOTHING_OBSERVED,
+    End,
+    Ended,
+    Journal,
+    Limits,
+    Observed,
+    Refusal,
+    Refused,
+    Responded,
+    Send,
+    Tick,
+    TurnAway,
+    Usage,
+    Window,
+    Withdrawn,
+)
 from tests.core.gateway.playbook import (
     CLOSED,
     HALF_OPEN,

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from supervisor.gateway.admission.budget import DOUBT, FASTEST, FEW, MINUTE_MOST
-from supervisor.gateway.admission.events import Began, Ended
-from supervisor.gateway.admission.types import Agent, End, Limits, Usage
+from supervisor.gateway.admission.types import Agent, Began, End, Ended, Limits, Usage
 from tests.core.gateway.playbook import Playbook, ask, sends, sent, settings, upstream
 from tests.core.gateway.world import Fate, World
 

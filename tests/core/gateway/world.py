@@ -6,9 +6,24 @@ import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from supervisor.gateway.admission.events import Arrived, Began, Ended, Event, Refused, Responded, Send, Tick, TurnAway, Withdrawn
 from supervisor.gateway.admission.traffic import Traffic
-from supervisor.gateway.admission.types import NOTHING_OBSERVED, End, GatewaySettings, Refusal, Usage
+from supervisor.gateway.admission.types import (
+    NOTHING_OBSERVED,
+    Arrived,
+    Began,
+    End,
+    Ended,
+    Event,
+    GatewaySettings,
+    Refusal,
+    Refused,
+    Responded,
+    Send,
+    Tick,
+    TurnAway,
+    Usage,
+    Withdrawn,
+)
 
 
 @dataclass(frozen=True)

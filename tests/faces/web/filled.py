@@ -23,7 +23,7 @@ from supervisor.features.landing.rules import Entry, EntryState, Gate, GateState
 from supervisor.features.map import open_map
 from supervisor.features.map.open_map import Item
 from supervisor.gateway.account.writer import Account
-from supervisor.gateway.admission import events
+from supervisor.gateway.admission import types
 from supervisor.gateway.admission.types import BreakerState, PoolKey, Usage
 from supervisor.host import secrets
 from supervisor.host.audit_log import Audit
@@ -181,7 +181,7 @@ async def _account(home: Home, now: float) -> None:
         (now - 360, BreakerState.OPEN, BreakerState.HALF_OPEN),
         (now - 350, BreakerState.HALF_OPEN, BreakerState.CLOSED),
     ):
-        account.journal(events.Journal(PoolKey("work", LANE), "limit", before, after, f"429 {SCRIPT}", {"level": -5.0}))
+        account.journal(types.Journal(PoolKey("work", LANE), "limit", before, after, f"429 {SCRIPT}", {"level": -5.0}))
     await account.close()
 
 

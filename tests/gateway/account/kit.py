@@ -11,7 +11,7 @@ from typing import Any
 from supervisor.gateway.account import schema
 from supervisor.gateway.account.rows import OpenRow, SettledRow, TurnedAwayRow
 from supervisor.gateway.account.writer import Account
-from supervisor.gateway.admission import events
+from supervisor.gateway.admission import types
 from supervisor.gateway.admission.types import Api, BreakerState, LaneKey, PoolKey, Usage
 from supervisor.kernel.states import TaskClass
 
@@ -92,9 +92,9 @@ async def until_saved(path: Path, sql: str, number: int) -> None:
         await asyncio.sleep(0.005)
 
 
-def change(**facts: Any) -> events.Journal:
+def change(**facts: Any) -> types.Journal:
     shape: dict[str, Any] = {
         "pool": PoolKey("work", LANE), "breaker": "limit", "before": BreakerState.CLOSED, "after": BreakerState.OPEN, "why": "429",
         "numbers": {"level": -5.0},
     }  # fmt: skip
-    return events.Journal(**{**shape, **facts})
+    return types.Journal(**{**shape, **facts})

@@ -10,7 +10,7 @@ import pytest
 
 from supervisor.gateway.account.rows import REFUSED, RecordingRow
 from supervisor.gateway.account.writer import Account
-from supervisor.gateway.admission import events
+from supervisor.gateway.admission import types
 from supervisor.gateway.admission.types import PoolKey, Usage
 from supervisor.kernel.errors import LedgerError
 from tests.gateway.account.kit import AGENT, LANE, NOW, Wall, account, away, change, opened, price, rows, served, until_saved, usd
@@ -32,7 +32,7 @@ async def test_what_was_learned_is_remembered_over_a_restart(path: Path) -> None
 async def test_breakers_and_alerts_are_kept_with_their_numbers(path: Path) -> None:
     async with account(path) as book:
         book.journal(change())
-        book.alert(events.Alert("key of work", "the key of work was refused"))
+        book.alert(types.Alert("key of work", "the key of work was refused"))
     breaker, alert = rows(path, "SELECT * FROM journal ORDER BY seq")
     assert (breaker["about"], breaker["event"], breaker["at"]) == ("work/anthropic/opus-4", "breaker", NOW)
     assert breaker["data"] == '{"breaker": "limit", "before": "closed", "after": "open", "why": "429", "numbers": {"level": -5.0}}'

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from supervisor.gateway import status_client
-from supervisor.gateway.admission.events import Tick
+from supervisor.gateway.admission.types import Tick
 from supervisor.host.paths import Home
 from supervisor.kernel.states import TaskClass
 from tests.gateway import kit

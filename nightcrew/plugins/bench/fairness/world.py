@@ -10,33 +10,31 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar, assert_never
 
-from supervisor.gateway.admission.events import (
+from supervisor.gateway.admission.traffic import Traffic
+from supervisor.gateway.admission.types import (
+    SENT,
+    Agent,
     Alert,
+    Api,
     Arrived,
     Began,
     Command,
+    End,
     Ended,
     Event,
-    Journal,
-    Refused,
-    Responded,
-    Send,
-    Tick,
-    TurnAway,
-)
-from supervisor.gateway.admission.ticket import SENT
-from supervisor.gateway.admission.traffic import Traffic
-from supervisor.gateway.admission.types import (
-    Agent,
-    Api,
-    End,
     GatewaySettings,
+    Journal,
     LaneKey,
     Level,
     Limits,
     Observed,
     Policy,
     Refusal,
+    Refused,
+    Responded,
+    Send,
+    Tick,
+    TurnAway,
     Upstream,
     Usage,
 )

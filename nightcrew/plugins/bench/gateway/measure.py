@@ -26,9 +26,8 @@ from nightcrew.plugins.bench.crews import MB, Say, cpu_s, private_place
 from nightcrew.plugins.bench.figures import Aim, median_ms, milli, quantile, rows
 from nightcrew.plugins.bench.gateway import load
 from nightcrew.plugins.bench.gateway.load import Load
-from supervisor.gateway.admission.events import Arrived, Ended
 from supervisor.gateway.admission.traffic import Traffic
-from supervisor.gateway.admission.types import Agent, Api, End, GatewaySettings, LaneKey, Limits, Upstream, Usage
+from supervisor.gateway.admission.types import Agent, Api, Arrived, End, Ended, GatewaySettings, LaneKey, Limits, Upstream, Usage
 from supervisor.host import files, secrets
 from supervisor.host.paths import Home
 from supervisor.kernel import tokens

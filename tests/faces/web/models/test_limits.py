@@ -13,7 +13,7 @@ import pytest
 from supervisor.gateway.account import reading, schema
 from supervisor.gateway.account.rows import REFUSED, OpenRow, SettledRow, TurnedAwayRow
 from supervisor.gateway.account.writer import Account
-from supervisor.gateway.admission import events
+from supervisor.gateway.admission import types
 from supervisor.gateway.admission.types import BreakerState, Usage
 from supervisor.host.paths import Home
 from supervisor.views.web import models
@@ -28,7 +28,7 @@ def write(
     path: Path,
     sendings: Iterable[tuple[OpenRow, SettledRow | None]] = (),
     aways: Iterable[TurnedAwayRow] = (),
-    changes: Iterable[tuple[float, events.Journal]] = (),
+    changes: Iterable[tuple[float, types.Journal]] = (),
 ) -> None:
     async def all_of_it() -> None:
         wall = Wall()
