@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from supervisor import __version__
 from supervisor.config import gateway, user
 from supervisor.gateway import process_lock, status_client
-from supervisor.gateway.admission.dimension import INPUT, NAMES, OUTPUT, TOKENS
+from supervisor.gateway.admission.bucket import INPUT, NAMES, OUTPUT, TOKENS
 from supervisor.gateway.admission.types import BreakerState, GatewaySettings, Refusal, Upstream
 from supervisor.gateway.process_watch import ProcessWatch
 from supervisor.host import processes

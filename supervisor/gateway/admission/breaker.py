@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol, assert_never
 
-from supervisor.gateway.admission.dimension import NAMES, Dimension, Owed
+from supervisor.gateway.admission.bucket import NAMES, Dimension, Owed
 from supervisor.gateway.admission.types import (
     NEVER,
     Alert,

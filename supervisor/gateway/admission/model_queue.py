@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from supervisor.gateway.admission.breaker import STEP_BACK_S
+from supervisor.gateway.admission.bucket import INPUT, NAMES, OUTPUT, REQUESTS, TOKENS
 from supervisor.gateway.admission.budget import Budget, Guess, Never, Wait
-from supervisor.gateway.admission.dimension import INPUT, NAMES, OUTPUT, REQUESTS, TOKENS
 from supervisor.gateway.admission.fair_queue import FairQueue
 from supervisor.gateway.admission.pool import Pool
 from supervisor.gateway.admission.types import EARLY_S, NEVER, Arrived, LaneKey, Policy, Ticket, TurnAway

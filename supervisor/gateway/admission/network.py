@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from supervisor.gateway.admission import bucket
 from supervisor.gateway.admission.breaker import PoolHooks
+from supervisor.gateway.admission.bucket import REQUESTS, Dimension
 from supervisor.gateway.admission.budget import Never, Pot, Wait
-from supervisor.gateway.admission.dimension import REQUESTS, Dimension
 from supervisor.gateway.admission.fair_queue import Waits
 from supervisor.gateway.admission.model_queue import Door, ModelQueue, Route, RoutedTicket
 from supervisor.gateway.admission.pool import Pool

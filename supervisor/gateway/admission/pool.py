@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from supervisor.gateway.admission.breaker import MARGIN_FLOOR, BreakerPolicy, PoolHooks, Ramp
-from supervisor.gateway.admission.dimension import INPUT, NAMES, OUTPUT, REQUESTS, TOKENS, Dimension, Owed
+from supervisor.gateway.admission.bucket import INPUT, NAMES, OUTPUT, REQUESTS, TOKENS, Dimension, Owed
 from supervisor.gateway.admission.types import (
     NEVER,
     NOTHING_OBSERVED,

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from supervisor.gateway.admission.bucket import Bucket, UpstreamBucket
-from supervisor.gateway.admission.dimension import INPUT, Dimension, Owed
+from supervisor.gateway.admission.bucket import INPUT, Bucket, Dimension, Owed, UpstreamBucket
 from supervisor.gateway.admission.types import NOTHING_OBSERVED, Agent, Began, End, Ended, Level, Limits, Observed, Responded, Usage
 from tests.core.gateway.playbook import (
     CLOSED,
