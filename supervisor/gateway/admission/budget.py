@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from supervisor.gateway.admission.fair_queue import FairQueue, Flow
+from supervisor.gateway.admission.queue import FairQueue, Flow
 from supervisor.gateway.admission.types import Agent, Arrived, BatchEnded, BatchHold, NightCap, Ticket, Usage
 from supervisor.kernel.format import money
 

@@ -10,9 +10,8 @@ from supervisor.gateway.admission import bucket
 from supervisor.gateway.admission.breaker import PoolHooks
 from supervisor.gateway.admission.bucket import REQUESTS, Dimension
 from supervisor.gateway.admission.budget import Never, Pot, Wait
-from supervisor.gateway.admission.fair_queue import Waits
-from supervisor.gateway.admission.model_queue import Door, ModelQueue, Route, RoutedTicket
 from supervisor.gateway.admission.pool import Pool
+from supervisor.gateway.admission.queue import Door, ModelQueue, Route, RoutedTicket, Waits
 from supervisor.gateway.admission.types import (
     NEVER,
     SENT,
@@ -35,8 +34,8 @@ from supervisor.kernel.states import TaskClass
 
 if TYPE_CHECKING:
     from supervisor.gateway.admission.budget import Budget
-    from supervisor.gateway.admission.model_queue import ModelQueue
     from supervisor.gateway.admission.pool import Pool
+    from supervisor.gateway.admission.queue import ModelQueue
 
 
 # Network

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 from supervisor.gateway.admission import network
 from supervisor.gateway.admission.budget import Budget, Budgets, Estimator, Never, Wait
-from supervisor.gateway.admission.model_queue import Door, KeptPositions, ModelQueue, Route, RoutedTicket
 from supervisor.gateway.admission.network import Fallbacks, Network
+from supervisor.gateway.admission.queue import Door, KeptPositions, ModelQueue, Route, RoutedTicket
 from supervisor.gateway.admission.types import (
     EARLY_S,
     GONE,

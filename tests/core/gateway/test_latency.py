@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.gateway.admission import fair_queue
-from supervisor.gateway.admission.fair_queue import RAISE_MOST, Latency
+from supervisor.gateway.admission import queue
+from supervisor.gateway.admission.queue import RAISE_MOST, Latency
 from supervisor.gateway.admission.types import Agent, AgentView, Command, End, Ended, Limits, Send, Usage
 from tests.core.gateway.playbook import After, Playbook, ask
 
@@ -74,7 +74,7 @@ def test_who_is_meant_to_have_less_is_not_raised(less: Agent) -> None:
 def told(found: Latency, waits: Mapping[str, float], now: float) -> float:
     """Each agent's turns wait so long, ten each; the time after."""
     for _ in range(10):
-        now += fair_queue.LOOK_S
+        now += queue.LOOK_S
         for name, seconds in waits.items():
             found.sent(name, now - seconds, 1.0, now)
     return now
