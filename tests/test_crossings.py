@@ -17,4 +17,5 @@ MOST = {"request": {"request": 26}, "prompt": {"launch": 46, "prompt": 16}, "res
 def test_no_walk_passes_through_more_modules_than_before(walk: str) -> None:
     done = subprocess.run([sys.executable, SCRIPT, walk, "--json"], check=True, stdout=subprocess.PIPE)
     found = json.loads(done.stdout)
-    assert {name: len(modules) for name, modules in found.items()} == MOST[walk], json.dumps(found, indent=1)
+    assert found.keys() == MOST[walk].keys()
+    assert {name: modules for name, modules in found.items() if len(modules) > MOST[walk][name]} == {}

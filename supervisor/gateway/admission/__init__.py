@@ -1,8 +1,10 @@
-"""The gateway's decisions: who may send now, what is charged, when the breaker opens. Pure: no clock, no randomness, no I/O.
+"""Decide about model traffic: who may send now, what is charged, when the breaker opens. Pure: no clock, no randomness, no I/O.
 
-types       tokens, usage, agents, lanes and pools, and what is shown of them
-settings    upstreams, limits, routes, quotas and the policy, as the user's file gives them
-events      what the proxy reports
-commands    what it is told to do
-traffic     Traffic.handle(event, now) -> commands: one brain for all lanes
+types    tokens, agents, lanes, pools and settings; events and commands; a request on its way
+bucket   what a limit of the provider still allows
+breaker  what a refusal means, and when to try again
+pool     what is under way with one account, and its limits together
+budget   what agents may spend, and what a request is expected to take
+queue    who is next
+traffic  `Traffic.handle(event, now)` gives commands: one brain for all lanes
 """

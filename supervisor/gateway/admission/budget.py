@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from supervisor.gateway.admission.queue import FairQueue, Flow
 from supervisor.gateway.admission.types import Agent, Arrived, BatchEnded, BatchHold, NightCap, Ticket, Usage
 from supervisor.kernel.format import money
+
+if TYPE_CHECKING:
+    from supervisor.gateway.admission.queue import FairQueue, Flow
 
 # Estimate
 # --------

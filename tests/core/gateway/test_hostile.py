@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from supervisor.gateway.admission.network import LANES_MOST
+from supervisor.gateway.admission.traffic import LANES_MOST
 from supervisor.gateway.admission.types import (
     NOTHING_OBSERVED,
     Agent,
