@@ -16,7 +16,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from supervisor.gateway.admission.types import KeySource, Upstream
-from supervisor.gateway.wire.masking import SECRET_LEAST, in_base64, mask
+from supervisor.gateway.wire.headers import SECRET_LEAST, in_base64, mask
 from supervisor.host import secrets
 from supervisor.host.audit_log import Audit
 from supervisor.host.clock import Clock

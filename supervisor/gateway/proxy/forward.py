@@ -50,6 +50,7 @@ from supervisor.gateway.proxy.admission import Admission
 from supervisor.gateway.proxy.attempt_tokens import Roster
 from supervisor.gateway.proxy.upstreams import Cut, Outgoing, Reply, Unreachable, Upstreams
 from supervisor.gateway.replay import Recorder
+from supervisor.gateway.wire.headers import dear_word, price_factor
 from supervisor.gateway.wire.requests import Asked, Endpoint, Recognised, names_input
 from supervisor.host.clock import Clock
 from supervisor.kernel import tokens
@@ -408,7 +409,7 @@ async def forward(context: RequestContext, call: ProxiedRequest) -> web.StreamRe
             "a tool of the provider's); send its text"
         )
         return _turned_away(context, call, TurnAway(call.ticket, 402, why))
-    if call.capped and (word := wire.tiers.dear(call.asked.api, dict(call.asked.price_words))):
+    if call.capped and (word := dear_word(call.asked.api, dict(call.asked.price_words))):
         why = f"a cap on cost or tokens cannot be kept for a request with {word}, whose price is not known; leave that out"
         return _turned_away(context, call, TurnAway(call.ticket, 402, why))
     bound_usd, other = _bound_usd(context, call), call.by_fallback()
@@ -427,7 +428,7 @@ async def forward(context: RequestContext, call: ProxiedRequest) -> web.StreamRe
 
 def _bound_usd(context: RequestContext, call: ProxiedRequest) -> float | None:
     """The most that it can cost; None when nobody knows."""
-    times = wire.tiers.factor(call.asked.api, dict(call.asked.price_words))
+    times = price_factor(call.asked.api, dict(call.asked.price_words))
     most = context.prices.bound(call.model, call.bound.input, call.bound.output)
     return None if call.asked.stored_input or times is None or most is None else most * times
 
@@ -730,7 +731,7 @@ class Sending:
         """US dollars, by the tier that the answer or the request says; None if the price is not known."""
         asked, found = self.call.asked, self.context.upstream(self.send.upstream)
         words = dict(asked.price_words) if self.answer is None else self.answer.price_words
-        times = wire.tiers.factor(asked.api, words, found[0].url if found is not None else "")
+        times = price_factor(asked.api, words, found[0].url if found is not None else "")
         cost = self.context.prices.cost(self.call.model, usage)
         return None if times is None or cost is None else cost * times
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from supervisor.gateway.admission.types import Api, Usage
-from supervisor.gateway.wire import tiers
+from supervisor.gateway.wire.headers import dear_word, price_factor, price_words, price_words_told
 from supervisor.gateway.wire.requests import Asked, BadRequest, Endpoint, model_name, names_input, parsed, tokens
 
 # Sse
@@ -214,7 +214,7 @@ class Meter:
         if not isinstance(said, dict) or not (counts := self._anthropic_counts(said)):
             return False
         self._said |= counts
-        self.price_words |= {word: value for word, value in tiers.told(Api.ANTHROPIC, said).items() if word != "service_tier"}
+        self.price_words |= {word: value for word, value in price_words_told(Api.ANTHROPIC, said).items() if word != "service_tier"}
         usage = self._anthropic_sum(self._said)
         for extra in _dicts(said.get("iterations")):
             if extra.get("type") == "compaction":  # "not included in the top-level usage", says Anthropic's SDK
@@ -237,7 +237,7 @@ class Meter:
     def _chat(self, message: _Message) -> None:
         if message.get("error"):
             self._fail(message["error"], "code", "type")
-        self.price_words |= tiers.told(Api.OPENAI, message)
+        self.price_words |= price_words_told(Api.OPENAI, message)
         choices = _dicts(message.get("choices"))
         if self._openai_usage(message.get("usage"), "prompt_tokens", "completion_tokens"):
             # Servers that report at every chunk are done when a choice is; the others report once.
@@ -250,7 +250,7 @@ class Meter:
             self._fail(message, "code", "type")
         elif kind in _RESPONSE_ENDS or message.get("object") in ("response", "response.compaction"):
             response = _dict(message.get("response")) if kind in _RESPONSE_ENDS else message
-            self.price_words |= tiers.told(Api.OPENAI, response)
+            self.price_words |= price_words_told(Api.OPENAI, response)
             if self._openai_usage(response.get("usage"), "input_tokens", "output_tokens"):
                 self._end(True)
             if response.get("status") == "failed" or kind == "response.failed":
@@ -278,7 +278,7 @@ class Meter:
         said = message.get("usageMetadata")
         if not isinstance(said, dict) or not (counts := self._counts(said, names)):
             return
-        self.price_words |= tiers.told(Api.GEMINI, said)
+        self.price_words |= price_words_told(Api.GEMINI, said)
         prompt, candidates, thoughts, tools, cached = (counts.get(name, 0) for name in names)
         self._take(self._without_cached(prompt + tools, candidates + thoughts, cached, 0))
         blocked = _dict(message.get("promptFeedback")).get("blockReason")
@@ -414,7 +414,7 @@ class Answer:
 
     @property
     def price_words(self) -> Mapping[str, str]:
-        """The words that decide the price, as the request or the answer says them; see `tiers`."""
+        """The words that decide the price, as the request or the answer says them; see `headers.price_words`."""
         return self._meter.price_words
 
     @property
@@ -684,10 +684,10 @@ def read_batch(body: bytes) -> BatchAsked:
         raise BadRequest(400, "requests: one batch asks one model here; make a batch for each.")
     if any(one.get("stream") for one in found):
         raise BadRequest(400, "requests: nothing in a batch is streamed.")
-    words = [tiers.asked(Api.ANTHROPIC, one) for one in found]
-    if dear := next(filter(None, (tiers.dear(Api.ANTHROPIC, each) for each in words)), ""):
+    words = [price_words(Api.ANTHROPIC, one) for one in found]
+    if dear := next(filter(None, (dear_word(Api.ANTHROPIC, each) for each in words)), ""):
         raise BadRequest(400, f"requests: the price of {dear.partition(' ')[0]} with that value is not known in a batch; leave it out.")
-    times = max(tiers.factor(Api.ANTHROPIC, each) or 1.0 for each in words)
+    times = max(price_factor(Api.ANTHROPIC, each) or 1.0 for each in words)
     read = [_read(one) for one in found]
     return BatchAsked(models.pop(), tuple(one for one, _ in read), any(named for _, named in read), times)
 
@@ -706,6 +706,6 @@ def read_result(line: bytes) -> BatchResult | None:
             return BatchResult(custom_id, served=False, usage=None)
         meter = Meter(_MESSAGE)
         meter.read({"type": "message", **result["message"]})
-        return BatchResult(custom_id, served=True, usage=meter.usage, times=tiers.factor(Api.ANTHROPIC, meter.price_words))
+        return BatchResult(custom_id, served=True, usage=meter.usage, times=price_factor(Api.ANTHROPIC, meter.price_words))
     except (ValueError, KeyError, TypeError, RecursionError):
         return None

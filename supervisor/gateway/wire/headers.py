@@ -1,16 +1,79 @@
-"""Headers of requests and answers, and our own errors."""
+"""What heads of requests and answers say: words that change a price, limits, refusals, our own errors; and what no agent may see."""
 
 from __future__ import annotations
 
+import base64
 import functools
+import html.entities
 import json
 import re
-from collections.abc import Mapping
-from datetime import UTC, datetime
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from supervisor.gateway.admission.types import NOTHING_OBSERVED, Api, Level, Observed, Window
+from multidict import CIMultiDict
+
+from supervisor.gateway.admission.types import NOTHING_OBSERVED, Api, Level, Observed, Refusal, Window
+
+# Tiers
+# -----
+# Words of a request that change what its tokens cost, and the same words in its answer.
+#
+# Sources: Anthropic's pages on fast mode (2 to 6 times the price, by model) and data residency (1.1 times); OpenAI's and Google's
+# on service tiers (flex: half the price; priority, which OpenAI also calls fast: more, by model).
+
+
+_FACTORS: Mapping[Api, Mapping[str, Mapping[str, float]]] = {
+    Api.ANTHROPIC: {
+        "service_tier": {"auto": 1.0, "standard_only": 1.0},
+        "speed": {"standard": 1.0},
+        "inference_geo": {"global": 1.0, "not_available": 1.0, "us": 1.1},
+    },
+    Api.OPENAI: {"service_tier": {"auto": 1.0, "default": 1.0, "standard": 1.0, "flex": 0.5}},
+    Api.GEMINI: {"service_tier": {"unspecified": 1.0, "standard": 1.0, "flex": 0.5}},
+}
+"""Word -> value -> times the price of the table. Any other value has a price that is not known."""
+_AT_HOME = frozenset({"https://api.openai.com", "https://generativelanguage.googleapis.com"})
+"""Where a tier that costs less is known to: elsewhere the same word may cost the whole price."""
+
+PriceWords = Mapping[str, str]
+
+
+def price_words(api: Api, values: Mapping[str, Any]) -> PriceWords:
+    """Return the words of a request's members."""
+    places = [values]
+    if api is Api.GEMINI:
+        places += [config for name in ("generationConfig", "generation_config") if isinstance(config := values.get(name), dict)]
+    return {word: said for place in places for word, said in price_words_told(api, place).items()}
+
+
+def price_words_told(api: Api, values: Mapping[str, Any]) -> PriceWords:
+    """Return the words of one object, in a request or in its answer. A value that is no text counts as one that nobody knows."""
+    found = {}
+    for word in _FACTORS[api]:
+        value = values.get(word, values.get("serviceTier") if word == "service_tier" and api is Api.GEMINI else None)
+        if value is not None:
+            found[word] = value.lower().removeprefix("service_tier_")[:40] if isinstance(value, str) else "?"
+    return found
+
+
+def price_factor(api: Api, words: PriceWords, url: str = "") -> float | None:
+    """Return how many times the price of the table holds; None if nobody knows. `url` is the upstream's: discounts count at `_AT_HOME`."""
+    found = 1.0
+    for word, value in words.items():
+        times = _FACTORS[api][word].get(value)
+        if times is None:
+            return None
+        found *= times if times >= 1.0 or url in _AT_HOME else 1.0
+    return found
+
+
+def dear_word(api: Api, words: PriceWords) -> str:
+    """Return the word and value whose price is not known, for people; empty if there is none."""
+    return next((f"{word} {value!r}" for word, value in words.items() if value not in _FACTORS[api][word]), "")
+
 
 # Headers
 # -------
@@ -287,3 +350,422 @@ def _shape(api: Api | None, status: int, text: str, wait: int | None) -> dict[st
         return {"error": {"message": text, "type": kind, "param": None, "code": code}}
     kind = _ERRORS_ANTHROPIC.get(status, "api_error" if status >= 500 else "invalid_request_error")
     return {"type": "error", "error": {"type": kind, "message": text}}
+
+
+# Refusals
+# --------
+# Why an upstream did not serve a request, told from its status, its headers and the body of its error.
+
+
+_SPEND_CODES = frozenset(
+    {
+        "enforced_spend_limit_reached", "billing_error",
+        "insufficient_quota", "billing_hard_limit_reached", "billing_not_active",
+        "BILLING_DISABLED",
+    }
+)  # fmt: skip
+_KEY_CODES = frozenset(
+    {
+        "authentication_error",
+        "invalid_api_key", "account_deactivated", "organization_deactivated", "organization_disabled",
+        "API_KEY_INVALID", "API_KEY_SERVICE_BLOCKED", "API_KEY_HTTP_REFERRER_BLOCKED", "API_KEY_IP_ADDRESS_BLOCKED",
+        "CONSUMER_INVALID", "CONSUMER_SUSPENDED", "SERVICE_DISABLED",
+    }
+)  # fmt: skip
+"""What names the key or its account. Any other 403 may be about one thing that one client asked for: a file, a model."""
+_ACCELERATION = re.compile(r"acceleration limit|usage increase rate|slow_down", re.IGNORECASE)
+_NO_CREDIT = re.compile(r"Your credit balance is too low|You have reached your specified (?:\w+ )?API usage limits")
+_DISABLED = re.compile(r"This organization has been disabled|OAuth token has been revoked")
+"""Anthropic says these in words alone. Only at the very start of a message: further on it may quote what the client sent."""
+_IN_WORDS = frozenset({"invalid_request_error", "permission_error"})
+_FAILURES: Mapping[Api, Mapping[str, Refusal]] = {
+    Api.ANTHROPIC: {
+        "overloaded_error": Refusal.OVERLOADED,
+        "rate_limit_error": Refusal.RATE_LIMITED,
+        "api_error": Refusal.SERVER_ERROR,
+        "timeout_error": Refusal.SERVER_ERROR,
+    },
+    Api.OPENAI: {
+        "server_is_overloaded": Refusal.OVERLOADED,
+        "rate_limit_exceeded": Refusal.RATE_LIMITED,
+        "slow_down": Refusal.ACCELERATION,
+        "server_error": Refusal.SERVER_ERROR,
+    },
+    Api.GEMINI: {
+        "UNAVAILABLE": Refusal.OVERLOADED,
+        "RESOURCE_EXHAUSTED": Refusal.RATE_LIMITED,
+        "INTERNAL": Refusal.SERVER_ERROR,
+        "DEADLINE_EXCEEDED": Refusal.SERVER_ERROR,
+    },
+}
+
+
+def refusal(api: Api, status: int, headers: Mapping[str, str], body: bytes) -> tuple[Refusal, Observed] | None:
+    """Why the upstream did not serve, with what it said of its limits. None: the answer is the client's own affair and is passed on.
+
+    `body` may be cut off (its first 64 KiB are plenty). A redirect counts as a server error: it is never followed, and never passed on,
+    since a client would follow it with its token. The caller decides whether a refused key was ours or the client's own.
+    """
+    if status < 300:
+        return None
+    fault = _fault(body)
+    seen = observed(api, headers)
+    if api is Api.OPENAI and fault.get("type") == "usage_limit_reached":
+        seen = replace(seen, windows=(_openai_window(seen, headers, fault),))
+    if api is Api.GEMINI:
+        seen = _gemini_limits(seen, headers, fault)
+    why = _account(api, status, fault) or _why(status, fault, seen)
+    return None if why is None else (why, seen)
+
+
+def failure(api: Api, failed: str) -> Refusal | None:
+    """What an error event inside a stream (`Answer.failed`) means, when nothing was passed on yet; None: the client's own affair."""
+    return Refusal.SPEND_CAP if failed in _SPEND_CODES else _FAILURES[api].get(failed)
+
+
+def _account(api: Api, status: int, fault: Mapping[str, Any]) -> Refusal | None:
+    """What closes the whole account. It stops the crew, so no words decide it that a client could have put there."""
+    codes, words = _codes(fault), str(fault.get("message"))
+    in_words = api is Api.ANTHROPIC and status in (400, 403) and fault.get("type") in _IN_WORDS
+    if status == 402 or (status in (400, 403, 429) and codes & _SPEND_CODES) or (in_words and _NO_CREDIT.match(words)):
+        return Refusal.SPEND_CAP
+    if status == 401 or (status in (400, 403) and codes & _KEY_CODES) or (in_words and _DISABLED.match(words)):
+        return Refusal.KEY_REFUSED
+    return None
+
+
+def _why(status: int, fault: Mapping[str, Any], seen: Observed) -> Refusal | None:
+    text = f"{fault.get('type')} {fault.get('code')} {fault.get('message')}"
+    if status in (429, 503) and _ACCELERATION.search(text):
+        return Refusal.ACCELERATION
+    if status == 429:
+        return Refusal.WINDOW_SPENT if any(window.spent for window in seen.windows) else Refusal.RATE_LIMITED
+    if status == 529 or (status >= 500 and "overloaded" in text.lower()):
+        return Refusal.OVERLOADED
+    return Refusal.SERVER_ERROR if status >= 500 or status < 400 or status == 408 else None
+
+
+def _fault(body: bytes) -> Mapping[str, Any]:
+    """The `error` object of any of the APIs (Gemini's streams wrap it in a list); empty when there is none."""
+    try:
+        said = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    if isinstance(said, list) and said:
+        said = said[0]
+    fault = said.get("error") if isinstance(said, dict) else None
+    return fault if isinstance(fault, dict) else {"message": fault} if isinstance(fault, str) else {}
+
+
+def _codes(fault: Mapping[str, Any]) -> set[str]:
+    """Every word by which an error names itself."""
+    details = fault.get("details")
+    named = [fault.get("type"), fault.get("code"), details.get("error_code") if isinstance(details, dict) else None]
+    return {word for word in (*named, *(detail.get("reason") for detail in _details(fault))) if isinstance(word, str)}
+
+
+def _details(fault: Mapping[str, Any]) -> list[dict[str, Any]]:
+    details = fault.get("details")
+    return [detail for detail in details if isinstance(detail, dict)] if isinstance(details, list) else []
+
+
+def _openai_window(seen: Observed, headers: Mapping[str, str], fault: Mapping[str, Any]) -> Window:
+    """What ChatGPT's backend says of a subscription whose window is spent: the moment when it opens, as `resets_at`."""
+    at, now = number(str(fault.get("resets_at", ""))), date_of(headers)
+    in_s = max(0.0, at - now.timestamp()) if at is not None and now is not None else None
+    known = in_s if in_s is not None and in_s <= MAX_RESET_S else seen.retry_after_s
+    return Window("usage", 1.0, known if known is not None else UNKNOWN_RESET_S, spent=True)
+
+
+def _gemini_limits(seen: Observed, headers: Mapping[str, str], fault: Mapping[str, Any]) -> Observed:
+    """RetryInfo, and the quota that QuotaFailure names: one per minute is a limit, one per day is a window that is spent."""
+    wait, levels, windows = seen.retry_after_s, dict(seen.levels), list(seen.windows)
+    for detail in _details(fault):
+        delay = duration_s(str(detail.get("retryDelay", "")))
+        if wait is None and delay is not None and delay <= MAX_RETRY_AFTER_S:
+            wait = delay
+        violations = detail.get("violations")
+        for quota in violations if isinstance(violations, list) else ():
+            name = str(quota.get("quotaId", "")) if isinstance(quota, dict) else ""
+            if "PerDay" in name:
+                windows.append(Window("day", 1.0, _until_pacific_midnight_s(headers), spent=True))
+            elif "PerMinute" in name and (limit := number(str(quota.get("quotaValue", "")))):
+                levels["input" if "token" in f"{name} {quota.get('quotaMetric')}".lower() else "requests"] = Level(limit)
+    return replace(seen, levels=levels, windows=tuple(windows[:1]), retry_after_s=wait)
+
+
+def _until_pacific_midnight_s(headers: Mapping[str, str]) -> float:
+    """Gemini's daily quotas begin at midnight Pacific. Taken as UTC-8 the whole year: an hour late in summer rather than an hour early."""
+    now = date_of(headers)
+    if now is None:
+        return UNKNOWN_RESET_S
+    here = now - timedelta(hours=8)
+    return 86_400.0 - (here.hour * 3600 + here.minute * 60 + here.second)
+
+
+# Masking
+# -------
+# What an answer must not carry to an agent: our own key, and headers that no client could take. Everything else passes unchanged.
+
+
+SECRET_LEAST = 16
+"""Characters. A shorter key is a word like `ollama`, which a local server wants and which normal answers may contain."""
+FIELD_MAX = 8000
+"""Bytes of one header's value: aiohttp's and others' clients read lines up to 8,190."""
+HEADERS_MAX = 12 * 2**10
+"""Bytes of all headers. Node, and so Claude Code, reads 16 KiB with the status line."""
+_ODD = re.compile(r"[^\t -~\x80-\ud7ff\ue000-\U0010ffff]")
+"""Control characters, and the lone surrogates that stand for bytes that are no UTF-8. Nothing can write them again."""
+_REASON = re.compile(r"[\t -~]{0,200}")
+
+
+def mask(length: int) -> str:
+    """What stands in the place of a secret of that length, so that no Content-Length changes."""
+    return "[hidden]".ljust(length, "*")[:length]
+
+
+class _Forms:
+    """One key as it may stand in an answer: plain, in base64, or any of its characters as `\\uXXXX`, `\\u{X}`, `\\xXX`, `\\OOO`, `%XX`,
+    `\\/` or an entity of HTML, also escaped once more."""
+
+    def __init__(self, key: bytes) -> None:
+        steps = [_step(byte) for byte in key]
+        self._whole = re.compile(b"".join(steps))
+        self._steps = [re.compile(step) for step in steps]
+        self._first = re.compile(b"[%s%%&\\\\]" % re.escape(key[:1]))
+        self._marks = [*_MARKS, *((b"\\/",) if b"/" in key else ()), *(name for byte in set(key) for name in _ENTITIES.get(byte, ()))]
+        self._encoded = tuple(dict.fromkeys(in_base64(key)))
+        self.longest = _STEP_MAX * len(key)
+
+    def may_be_in(self, text: bytes) -> bool:
+        """Tell quickly whether `text` can hold an escaped or encoded key."""
+        if (b"%" in text or b"\\" in text or b"&" in text) and any(mark in text for mark in self._marks):
+            return True
+        return any(map(text.__contains__, self._encoded))
+
+    def without(self, text: bytes) -> bytes:
+        """Mask each key in `text`; the same object if there is none."""
+        cleaned, count = self._whole.subn(lambda found: mask(len(found[0])).encode(), text)
+        for form in self._encoded:
+            if form in cleaned:
+                cleaned, count = cleaned.replace(form, mask(len(form)).encode()), 1
+        return cleaned if count else text
+
+    def begun(self, text: bytes) -> int:
+        """Return where a key may have begun that the end of `text` cuts; the length of `text` for nowhere."""
+        for found in self._first.finditer(text, max(0, len(text) - self.longest)):
+            if self._is_begun(text, found.start()):
+                return min(found.start(), self._begun_encoded(text))
+        return self._begun_encoded(text)
+
+    def _begun_encoded(self, text: bytes) -> int:
+        begun = len(text)
+        for form in self._encoded:
+            at = text.find(form[:1], max(0, len(text) - len(form) + 1))
+            while at >= 0 and not form.startswith(text[at:]):
+                at = text.find(form[:1], at + 1)
+            begun = min(begun, at) if at >= 0 else begun
+        return begun
+
+    def _is_begun(self, text: bytes, at: int) -> bool:
+        for step in self._steps:
+            found = step.match(text, at)
+            if found is None:
+                return _CUT_ESCAPE.fullmatch(text, at) is not None
+            at = found.end()
+        return False
+
+
+def in_base64(key: bytes) -> Iterator[bytes]:
+    """The part of each base64 text of `key` that does not depend on what stands around it: it may begin at any byte of three."""
+    for before in range(3):
+        text = base64.b64encode(bytes(before) + key).rstrip(b"=")
+        inner = text[-(-before * 4 // 3) : -1]
+        yield inner
+        yield inner.translate(_URL_SAFE)
+
+
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
+_ENTITIES: dict[int, list[bytes]] = {}
+for _name, _char in html.entities.html5.items():
+    if _name.endswith(";") and _char.isascii() and len(_char) == 1:
+        _ENTITIES.setdefault(ord(_char), []).append(f"&{_name}".encode())
+_MARKS = (b"%", b"\\u00", b"\\u{", b"\\x", b"\\0", b"\\1", b"&#", b"&amp;")
+_STEP_MAX = 20
+"""Bytes of one character in its longest form: `&amp;amp;#x0000073;`."""
+_CUT_ESCAPE = re.compile(rb"(?:\\{1,4}(?:u(?:\{?[0-9A-Fa-f]{0,6})|x[0-9A-Fa-f]?|[01][0-7]?)?|%[0-9A-Fa-f]{0,7}|&[#;A-Za-z0-9]{0,18})?")
+"""What may be the beginning of an escaped character."""
+
+
+def _step(byte: int) -> bytes:
+    """The pattern of one byte of a key."""
+    digits = b"".join(b"[%c%c]" % (digit, digit - 32) if digit > 57 else b"%c" % digit for digit in b"%02x" % byte)
+    slash = rb"|\\{1,4}/" if byte == ord("/") else b""
+    escaped = rb"\\{1,4}(?:u00%s|x%s|u\{0{0,4}%s\}|%03o)" % (digits, digits, digits, byte)
+    named = b"".join(b"|" + name[1:-1] for name in _ENTITIES.get(byte, ()))
+    entity = rb"&(?:amp;){0,2}(?:#0{0,4}%d|#[xX]0{0,4}%s%s);" % (byte, digits, named)
+    return rb"(?:%s|%%(?:25){0,3}%s|%s|%s%s)" % (re.escape(bytes([byte])), digits, escaped, entity, slash)
+
+
+@functools.lru_cache(maxsize=64)
+def _forms(key: bytes) -> _Forms:
+    return _Forms(key)
+
+
+class _Fragments:
+    """Finds a key that several texts of JSON hold one after another, as the deltas of a stream do.
+
+    A fragment ends a text, and the next text begins with what follows it in the key. Whole events are not kept back, so the first
+    `least` - 1 characters pass; every fragment with which `least` or more are known is masked. A fragment of less than `_FRAGMENT`
+    characters is only seen at the key's end: every other word ends with the first letter of a key.
+    """
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+        self._least = min(SECRET_LEAST, len(key) // 2)
+        begins = b"".join(re.escape(bytes([byte])) for byte in sorted(set(key)))
+        self._closing = re.compile(b'%s[%s]*"' % (re.escape(key[:_FRAGMENT]), begins)) if key else _NOTHING
+        """Finds the quotes behind which the key may go on, and more: much is checked at once."""
+        self._opening = tuple((size, b'"' + key[size : size + _FRAGMENT]) for size in range(1, _FRAGMENT))
+        """What follows a first fragment that was too short to be seen, by its size."""
+        self._ends: dict[int, list[int]] = {}
+        for size in range(len(key) - 1, _FRAGMENT - 1, -1):
+            self._ends.setdefault(key[size - 1], []).append(size)
+        self._known: dict[int, int] = {}
+        """Characters of the key that a text ended with, and the number of the line after which that counts no more."""
+        self._lines = 0
+
+    def begun(self, text: bytes) -> int:
+        """Return where the end of `text` cuts what may be a fragment; the length of `text` for nowhere."""
+        quote = text.rfind(b'"', max(0, len(text) - len(self._key) - 1))
+        rest = text[quote + 1 :]
+        if quote >= 0 and any(self._key.startswith(rest, size) for size in (*self._known, *range(1, _FRAGMENT))):
+            return quote
+        return len(text)
+
+    def without(self, text: bytes, end: int) -> bytes:
+        """Return `text[:end]` with its fragments masked; the same object if `text` ends there and has none. The rest comes again, as the
+        beginning of the next text."""
+        if not self._known and self._key[:_FRAGMENT] not in text and self._opening[0][1] not in text and self._opening[1][1] not in text:
+            return text if end == len(text) else text[:end]
+        masked, at, line = bytearray(text), 0, self._lines
+        while (quote := self._next(text, at, end)) >= 0:
+            line += text.count(b"\n", at, quote)
+            found = [(quote - size, quote, size) for size in self._ended(text, quote)]
+            for begin, until, size in [*found, *(self._continued(text, quote, line) if quote < end else ())]:
+                if size >= self._least:
+                    masked[begin:until] = mask(until - begin).encode()
+                if size < len(self._key):
+                    self._known[size] = line + _FRAGMENT_LINES
+            at = quote + 1
+        self._lines = line + text.count(b"\n", at, end)
+        self._known = {size: last for size, last in self._known.items() if last >= self._lines}
+        return bytes(masked[:end]) if end < len(text) or masked != text else text
+
+    def _next(self, text: bytes, at: int, end: int) -> int:
+        """Return where the next quote stands, from `at` to `end`, before or behind which a fragment may be; -1 for nowhere."""
+        closing = self._closing.search(text, at)
+        places = [closing.end() - 1 if closing is not None else -1]
+        places += [text.find(b'"' + self._key[size : size + _FRAGMENT], at) for size in self._known]
+        places += [text.find(mark, at) for _, mark in self._opening]
+        return min((place for place in places if 0 <= place <= end), default=-1)
+
+    def _continued(self, text: bytes, at: int, line: int) -> Iterator[tuple[int, int, int]]:
+        """The fragments (begin, end, characters known with it) in the text that the quote at `at` opens."""
+        begun = [(size, line) for size, mark in self._opening if text.startswith(mark, at)]
+        for known, last in [*self._known.items(), *begun]:
+            rest, size = self._key[known:], 0
+            while last >= line and size < len(rest) and text[at + 1 + size : at + 2 + size] == rest[size : size + 1]:
+                size += 1
+            if size == len(rest) or (size and text[at + 1 + size : at + 2 + size] == b'"'):
+                yield at + 1, at + 1 + size, known + size
+
+    def _ended(self, text: bytes, at: int) -> Iterator[int]:
+        """How many characters of the key's beginning end at the quote at `at`."""
+        sizes = self._ends.get(text[at - 1], ()) if at else ()
+        return (size for size in sizes if text.endswith(self._key[:size], max(0, at - size), at))
+
+
+_FRAGMENT = 3
+_NOTHING = re.compile(b"(?!)")
+_FRAGMENT_LINES = 12
+"""Lines between two fragments: an event has three, and a ping may stand between."""
+
+
+class KeyFilter:
+    """Takes one key, plain, escaped or encoded, out of the bytes of an answer while they pass, also where it is split over several pieces.
+
+    The end of a piece that could be the key's beginning is kept until the next piece tells. A server-sent event ends with a line break,
+    which is in no key, so no whole event is ever kept back.
+    """
+
+    def __init__(self, key: str) -> None:
+        """A key of less than `SECRET_LEAST` characters is not looked for."""
+        self._key = key.encode("utf-8", "surrogateescape") if len(key) >= SECRET_LEAST else b""
+        self._forms = _forms(self._key)
+        self._fragments = _Fragments(self._key)
+        self._held = b""
+
+    def feed(self, piece: bytes) -> bytes:
+        """What may pass now: the piece itself, the same object, when nothing of the key is in it."""
+        if not self._key:
+            return piece
+        if self._held:
+            piece = self._held + piece
+            self._held = b""
+        if self._key in piece or self._forms.may_be_in(piece):
+            piece = self._forms.without(piece)
+        begun = len(piece)
+        if not piece.endswith(b"\n"):
+            begun = min(self._forms.begun(piece), self._fragments.begun(piece))
+            self._held = piece[begun:]
+        return self._fragments.without(piece, begun)
+
+    def finish(self) -> bytes:
+        """What was kept back: the answer has ended, and it was no key."""
+        held, self._held = self._held, b""
+        return held
+
+
+def _cleaned(text: str, key: str) -> str:
+    """`text` of a header without the key; the same object if there is none."""
+    if len(key) < SECRET_LEAST:
+        return text
+    data = text.encode("utf-8", "surrogateescape")
+    forms = _forms(key.encode("utf-8", "surrogateescape"))
+    cleaned = forms.without(data)
+    return text if cleaned is data else cleaned.decode("utf-8", "surrogateescape")
+
+
+def _is_named(text: str, key: str) -> bool:
+    """Whether the key stands in names of headers, which have no case."""
+    return len(key) >= SECRET_LEAST and (key.lower() in text.lower() or _cleaned(text, key) is not text)
+
+
+def passable(headers: Mapping[str, str], key: str) -> Mapping[str, str]:
+    """An answer's headers without those that would break the client's side, and without our key; the same object when all are good.
+
+    Left out are values that no client could read, the longest ones of more than `HEADERS_MAX` together, headers with our key in their
+    name, and headers that `Connection` names: they belong to the provider's connection (RFC 9110, 7.6.1).
+    """
+    text, names = " ".join(headers.values()), " ".join(headers)
+    named = _is_named(names, key)
+    if not named and len(text) < FIELD_MAX and "Connection" not in headers and not _ODD.search(text) and _cleaned(text, key) is text:
+        return headers
+    hops = {name.strip().lower() for name in headers.get("Connection", "").split(",")} - {"close", "keep-alive", "content-length"}
+    kept = [(name, value) for name, value in headers.items() if name.lower() not in hops and not _ODD.search(value)]
+    kept = [(name, _cleaned(value, key)) for name, value in kept if _size("", value) <= FIELD_MAX and not (named and _is_named(name, key))]
+    while kept and sum(_size(name, value) for name, value in kept) > HEADERS_MAX:
+        kept.remove(max(kept, key=lambda one: _size(*one)))
+    return CIMultiDict(kept)
+
+
+def reason(said: str | None, key: str) -> str | None:
+    """The words beside a status; None, the standard's own, for those that no client could read or that hold our key."""
+    good = said is not None and _REASON.fullmatch(said) and _cleaned(said, key) is said
+    return said if good else None
+
+
+def _size(name: str, value: str) -> int:
+    """Bytes of a header's line."""
+    return len(name) + len(value.encode("utf-8", "surrogateescape")) + 4

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple, NoReturn
 from urllib.parse import quote
 
 from supervisor.gateway.admission.types import LONG_CONTEXT_BYTES, Api
-from supervisor.gateway.wire import tiers
-from supervisor.gateway.wire.headers import error
+from supervisor.gateway.wire.headers import error, price_words
 
 # Asked
 # -----
@@ -104,7 +103,7 @@ class Asked(NamedTuple):
     may_cache_hour: bool = False
     """It may have something written to the cache for an hour (Anthropic)."""
     price_words: tuple[tuple[str, str], ...] = ()
-    """Its words that change the price, see `tiers`."""
+    """Its words that change the price, see `headers.price_words`."""
 
     @property
     def free(self) -> bool:
@@ -320,7 +319,7 @@ def read(recognised: Recognised, headers: Mapping[str, str], body: bytes) -> Ask
         choices,
         any(values.get(name) is not None for name in _STORED.get(recognised.endpoint, ())),
         _TTL.search(body) is not None,
-        tuple(tiers.asked(api, values).items()),
+        tuple(price_words(api, values).items()),
     )
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.gateway.admission.types import Api, Level, Refusal, Window
-from supervisor.gateway.wire.refusals import failure, refusal
+from supervisor.gateway.wire.headers import failure, refusal
 
 A, OA, G = Api.ANTHROPIC, Api.OPENAI, Api.GEMINI
 DATE = {"date": "Sat, 21 Nov 2026 10:00:00 GMT"}

@@ -8,7 +8,7 @@ import json
 import pytest
 from multidict import CIMultiDict
 
-from supervisor.gateway.wire.masking import KeyFilter, mask, passable, reason
+from supervisor.gateway.wire.headers import KeyFilter, mask, passable, reason
 
 KEY = "sk-ant-0123456789-sk-ant-9876543210"
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from supervisor.gateway.admission.types import Api
-from supervisor.gateway.wire import tiers
+from supervisor.gateway.wire import headers
 from supervisor.gateway.wire.answers import Answer
 from supervisor.gateway.wire.requests import read, recognise
 
@@ -40,7 +40,7 @@ def test_what_a_request_costs_in_prices_of_the_table(path: str, members: dict[st
     recognised = recognise("POST", path)
     assert recognised is not None
     asked = read(recognised, {}, json.dumps({"model": "m", **members}).encode())
-    assert tiers.factor(asked.api, dict(asked.price_words), url) == expected
+    assert headers.price_factor(asked.api, dict(asked.price_words), url) == expected
 
 
 @pytest.mark.parametrize(
@@ -61,4 +61,4 @@ def test_the_answer_has_the_last_word(path: str, said: dict[str, Any], expected:
     answer = Answer(asked)
     answer.feed(json.dumps(said).encode())
     answer.finish()
-    assert tiers.factor(asked.api, answer.price_words, OPENAI if asked.api is Api.OPENAI else GOOGLE) == expected
+    assert headers.price_factor(asked.api, answer.price_words, OPENAI if asked.api is Api.OPENAI else GOOGLE) == expected
