@@ -20,7 +20,7 @@ import zstandard
 from aiohttp import web
 
 from supervisor.gateway import wire
-from supervisor.gateway.account.rows import RecordingRow
+from supervisor.gateway.account.charges import RecordingRow
 from supervisor.gateway.admission.types import Api
 from supervisor.gateway.wire.requests import Endpoint, Recognised
 from supervisor.host import files

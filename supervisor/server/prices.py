@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from supervisor.gateway import prices
+from supervisor.gateway.account import charges
 from supervisor.host import files
 from supervisor.kernel.errors import ToolFailed
 from supervisor.kernel.format import rfc3339
@@ -51,13 +51,13 @@ def write(path: Path, now: datetime) -> None:
 
 
 def table(now: datetime) -> dict[str, Any]:
-    """The table as `supervisor/gateway/prices.py` reads it: every provider that is known by its models' names."""
+    """The table as `supervisor/gateway/account/charges.py` reads it: every provider that is known by its models' names."""
     import genai_prices
     from genai_prices import data_snapshot
 
     providers = [_provider(provider, now) for provider in data_snapshot.get_snapshot().providers if provider.model_match is not None]
     source = f"genai-prices {genai_prices.__version__}"
-    return {"schema": prices.SCHEMA, "source": source, "written": rfc3339(now.timestamp()), "providers": providers}
+    return {"schema": charges.PRICES_SCHEMA, "source": source, "written": rfc3339(now.timestamp()), "providers": providers}
 
 
 def _provider(provider: Provider, now: datetime) -> dict[str, Any]:

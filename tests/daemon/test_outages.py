@@ -8,7 +8,7 @@ import time
 from contextlib import closing
 from typing import Any
 
-from supervisor.gateway.account.rows import REFUSED, SettledRow
+from supervisor.gateway.account.charges import REFUSED, SettledRow
 from supervisor.gateway.account.writer import Account
 from supervisor.store import queries, sqlite
 from tests.gateway.account.kit import opened, served, unpriced

@@ -17,7 +17,7 @@ from contextlib import closing
 from pathlib import Path
 
 from supervisor.gateway.account import schema
-from supervisor.gateway.account.rows import REFUSED, RecordingRow
+from supervisor.gateway.account.charges import REFUSED, RecordingRow
 from supervisor.gateway.account.writer import Account
 from supervisor.gateway.admission import types as events
 from supervisor.gateway.admission.types import Api, BreakerState, LaneKey, PoolKey, Usage

@@ -23,8 +23,8 @@ from supervisor.doctor.check_context import CheckContext, Checked, State, ok, un
 from supervisor.features.night import check as night_check
 from supervisor.features.night import commands as night_commands
 from supervisor.features.night.check import Predicted
+from supervisor.gateway.account.charges import Prices
 from supervisor.gateway.admission.types import Api, GatewaySettings, Upstream
-from supervisor.gateway.prices import Prices
 from supervisor.host import files
 from supervisor.host.paths import Home
 from supervisor.kernel.capacity import KNOWN

@@ -13,8 +13,8 @@ import genai_prices
 import pytest
 from genai_prices import data_snapshot
 
+from supervisor.gateway.account.charges import Prices, matches
 from supervisor.gateway.admission.types import Usage
-from supervisor.gateway.prices import Prices, matches
 from supervisor.kernel.errors import ToolFailed
 from supervisor.server import prices
 

@@ -16,7 +16,7 @@ import zstandard
 
 from supervisor.gateway import replay
 from supervisor.gateway.account import schema
-from supervisor.gateway.account.rows import RecordingRow
+from supervisor.gateway.account.charges import RecordingRow
 from supervisor.gateway.account.writer import Account
 from supervisor.gateway.replay import Recorder, Request
 from supervisor.kernel.errors import NotFound, Refused, ToolFailed

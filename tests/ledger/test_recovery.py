@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.gateway.account.schema import ACCOUNT, BodyDigest
+from supervisor.gateway.account.charges import BodyDigest
+from supervisor.gateway.account.schema import ACCOUNT
 from supervisor.kernel.decision import Collect, MarkRunning, SetState, Start, Stop
 from supervisor.kernel.errors import DiskFull, LedgerError, NotFound
 from supervisor.kernel.states import End, TaskState

@@ -22,8 +22,8 @@ from supervisor.features.map import open_map
 from supervisor.features.map import rules as map_rules
 from supervisor.features.map.prompts import ANSWER, Forecast, NoJson, PromptTerms, Seen, answers, fields, forecast, instruction, render
 from supervisor.features.map.worker.check import ANSWER_MAX
-from supervisor.gateway import prices, status_client
-from supervisor.gateway.account import reading, schema
+from supervisor.gateway import status_client
+from supervisor.gateway.account import charges, reading, schema
 from supervisor.gateway.admission.types import Api, GatewaySettings, Limits, Usage, model_class
 from supervisor.host import untrusted_fs
 from supervisor.kernel.errors import DiskFull, NightcrewError, NotRunning, Refused, TimedOut
@@ -335,13 +335,13 @@ def of_prompts(home: Home, name: str, what: dict[str, Any], items: Sequence[Item
     """For the items that are to be asked for. Prices and limits are those that the gateway knows."""
     terms = PromptTerms.from_shape(what["terms"])
     settings = user.load_gateway(user.path(), home.keys)
-    price, model = prices.Prices.load(home.prices, settings.prices), terms.model or DEFAULT_MODEL
+    price, model = charges.Prices.load(home.prices, settings.prices), terms.model or DEFAULT_MODEL
     sizes, in_batches = list(_sizes(terms, str(what["form"]), items)), "group" in what
     limits = None if in_batches else _limits(home, settings, model)  # a batch counts against none of them
 
     def cost(usage: Usage) -> float | None:
         alone = price.cost(model, usage)
-        return alone * prices.BATCH_PART if alone is not None and in_batches else alone
+        return alone * charges.BATCH_PART if alone is not None and in_batches else alone
 
     return forecast(sizes, terms.max_tokens, limits, cost, _seen(home, name))
 

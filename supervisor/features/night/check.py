@@ -21,8 +21,8 @@ from supervisor.client import protocol
 from supervisor.doctor import examine, machine, state
 from supervisor.doctor.check_context import CheckContext, Checked, Finding, State, fail, ok, unknown, warn
 from supervisor.doctor.examine import Check
+from supervisor.gateway.account.charges import Prices
 from supervisor.gateway.admission.types import Agent, Api, GatewaySettings, Usage
-from supervisor.gateway.prices import Prices
 from supervisor.gateway.proxy.forward import Way, way
 from supervisor.host import untrusted_fs, usage
 from supervisor.host.paths import Home

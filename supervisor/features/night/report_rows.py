@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from supervisor.gateway.account import schema
-from supervisor.gateway.account.rows import NEVER_SENT, REFUSED
+from supervisor.gateway.account.charges import NEVER_SENT, REFUSED
 from supervisor.gateway.admission.types import BreakerState, Usage
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import NightcrewError, NotFound

@@ -80,7 +80,7 @@ class Request:
     total_s: float | None
     """From its arrival to its end; None: nobody knows."""
     end: str
-    """As `gateway.account.rows` has it; empty: it is under way."""
+    """As `gateway.account.charges` has it; empty: it is under way."""
     model: str
     asked: str
     api: str

@@ -12,7 +12,7 @@ from typing import Any
 from supervisor.features.metrics import catalog
 from supervisor.features.metrics.catalog import Counts
 from supervisor.features.trace.rules import Request
-from supervisor.gateway.account.rows import BATCH, CRASHED, NEVER_SENT, PAST, REFUSED
+from supervisor.gateway.account.charges import BATCH, CRASHED, NEVER_SENT, PAST, REFUSED
 from supervisor.gateway.admission.types import Api, End, LaneKey, PoolKey, Refusal, Usage
 
 # Reading

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import sqlite3
 from pathlib import Path
 
@@ -24,17 +23,6 @@ ACCOUNT = sqlite.Book(
     first="nightcrew gateway status",
     journaled=True,
 )
-
-
-class BodyDigest:
-    """SHA-256 of a body as a parameter of a statement: the writer's thread digests it, and no stream waits for that."""
-
-    def __init__(self, body: bytes) -> None:
-        self._body, self._text = body, ""
-
-    def __conform__(self, protocol: object) -> str:
-        self._text = self._text or hashlib.sha256(self._body).hexdigest()
-        return self._text
 
 
 def connect(path: Path) -> sqlite3.Connection:

@@ -19,11 +19,12 @@ from typing import Any, NamedTuple, TypeVar
 from supervisor.features.audit.rows import Followed
 from supervisor.features.audit.rules import ranges
 from supervisor.gateway.account import reading, schema
-from supervisor.gateway.account.rows import (
+from supervisor.gateway.account.charges import (
     CRASHED,
     ELSEWHERE,
     NEVER_SENT,
     PAST,
+    BodyDigest,
     OpenRow,
     RecordingRow,
     SettledRow,
@@ -547,7 +548,7 @@ def _settled_values(row_id: int, row: SettledRow) -> tuple[object, ...]:
     return (
         row.end, row.status, *tokens(row.usage), hour(row.usage), int(row.estimated), number(row.cost_usd), number(row.counted_usd),
         number(row.first_byte_ms), number(row.total_ms), row.retries, row.breaker, text(",".join(row.flags)),
-        schema.BodyDigest(row.body) if row.body else None, row.output_sha256, row_id,
+        BodyDigest(row.body) if row.body else None, row.output_sha256, row_id,
     )  # fmt: skip
 
 

@@ -14,11 +14,10 @@ from aiohttp import web
 from multidict import CIMultiDict
 
 from supervisor.gateway import wire
-from supervisor.gateway.account.rows import BATCH, NEVER_SENT, OpenRow, SettledRow, TurnedAwayRow
+from supervisor.gateway.account.charges import BATCH, BATCH_PART, NEVER_SENT, OpenRow, SettledRow, TurnedAwayRow
 from supervisor.gateway.account.writer import BatchBook, Kept
 from supervisor.gateway.admission.budget import Never
 from supervisor.gateway.admission.types import Agent, Api, BatchEnded, BatchHold, End, LaneKey, NightCap, Usage, model_class
-from supervisor.gateway.prices import BATCH_PART
 from supervisor.gateway.proxy.forward import RequestContext, Way, bound_of, key_of
 from supervisor.gateway.proxy.upstreams import Cut, Outgoing, Reply, Unreachable
 from supervisor.gateway.wire.answers import BatchAsked

@@ -18,7 +18,7 @@ from aiohttp.http_writer import StreamWriter
 from multidict import CIMultiDict
 
 from supervisor.gateway import replay, wire
-from supervisor.gateway.account.rows import NEVER_SENT, REFUSED, OpenRow, SettledRow, TurnedAwayRow
+from supervisor.gateway.account.charges import NEVER_SENT, REFUSED, OpenRow, Prices, SettledRow, TurnedAwayRow
 from supervisor.gateway.account.writer import Account
 from supervisor.gateway.admission.budget import FASTEST
 from supervisor.gateway.admission.types import (
@@ -45,7 +45,6 @@ from supervisor.gateway.admission.types import (
     model_class,
 )
 from supervisor.gateway.keys import Keyring, Log
-from supervisor.gateway.prices import Prices
 from supervisor.gateway.proxy.admission import Admission
 from supervisor.gateway.proxy.attempt_tokens import Roster
 from supervisor.gateway.proxy.upstreams import Cut, Outgoing, Reply, Unreachable, Upstreams

@@ -21,12 +21,12 @@ from aiohttp import web
 from supervisor.features.audit.rules import MOST, PRUNED
 from supervisor.features.metrics.page import Live, Looks, Metrics
 from supervisor.gateway import keys, process_lock
+from supervisor.gateway.account.charges import Prices
 from supervisor.gateway.account.writer import Account, BatchBook
 from supervisor.gateway.admission import traffic as memory
 from supervisor.gateway.admission.traffic import Traffic
 from supervisor.gateway.admission.types import Alert, GatewaySettings, NightCap, Tick, TrafficView
 from supervisor.gateway.keys import Form, Handler, Keyring, Log, Redactor
-from supervisor.gateway.prices import Prices
 from supervisor.gateway.proxy.admission import Admission
 from supervisor.gateway.proxy.attempt_tokens import Roster
 from supervisor.gateway.proxy.batches import Batches, BatchKeeper

@@ -10,9 +10,9 @@ from typing import Any
 from aiohttp import web
 
 from supervisor.features.metrics.page import Metrics
-from supervisor.gateway.account import rows
+from supervisor.gateway.account import charges
+from supervisor.gateway.account.charges import OpenRow
 from supervisor.gateway.account.reading import Figures, Window
-from supervisor.gateway.account.rows import OpenRow
 from supervisor.gateway.admission.types import Api, LaneKey, Usage
 from supervisor.gateway.proxy.forward import RequestContext, carried
 from supervisor.gateway.proxy.front import Page
@@ -134,9 +134,9 @@ class StatusRoutes:
             agent=said["task"],
             epoch=said["epoch"],
             model=said["model"],
-            lane=LaneKey(Api.ANTHROPIC, rows.ELSEWHERE, long_context=False),
-            upstream=rows.ELSEWHERE,
-            account=rows.ELSEWHERE,
+            lane=LaneKey(Api.ANTHROPIC, charges.ELSEWHERE, long_context=False),
+            upstream=charges.ELSEWHERE,
+            account=charges.ELSEWHERE,
             task_class=TaskClass(said["class"]),
             at=context.clock.wall(),
             queued_ms=0.0,
@@ -144,7 +144,7 @@ class StatusRoutes:
             bound=usage,
             expected=usage,
             bound_usd=cost,
-            body_key=rows.PAST,
+            body_key=charges.PAST,
         )
         charged = await context.account.past(row, cost, said.get("after", 0))
         if charged:

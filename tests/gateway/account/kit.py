@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from supervisor.gateway.account import schema
-from supervisor.gateway.account.rows import OpenRow, SettledRow, TurnedAwayRow
+from supervisor.gateway.account.charges import OpenRow, SettledRow, TurnedAwayRow
 from supervisor.gateway.account.writer import Account
 from supervisor.gateway.admission import types
 from supervisor.gateway.admission.types import Api, BreakerState, LaneKey, PoolKey, Usage

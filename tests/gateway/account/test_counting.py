@@ -9,7 +9,7 @@ import pytest
 from supervisor.features.metrics import catalog
 from supervisor.features.metrics.catalog import Counts
 from supervisor.gateway.account import reading, schema
-from supervisor.gateway.account.rows import CRASHED, NEVER_SENT, REFUSED
+from supervisor.gateway.account.charges import CRASHED, NEVER_SENT, REFUSED
 from supervisor.gateway.account.writer import Account
 from supervisor.gateway.admission.types import BreakerState, Usage
 from tests.gateway.account.kit import Wall, account, away, change, opened, price, served, until_saved

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.gateway.account.rows import NEVER_SENT
+from supervisor.gateway.account.charges import NEVER_SENT
 from supervisor.gateway.account.writer import Account
 from supervisor.gateway.admission.types import Usage
 from tests.gateway.account.kit import AGENT, Wall, account, away, change, opened, price, rows, served, unpriced, until_saved, usd

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.gateway.account.rows import OpenRow
+from supervisor.gateway.account.charges import OpenRow
 from supervisor.gateway.account.writer import Account
 from supervisor.gateway.admission.types import Usage
 from supervisor.gateway.proxy.forward import key_of

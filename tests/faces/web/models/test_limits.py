@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from supervisor.gateway.account import reading, schema
-from supervisor.gateway.account.rows import REFUSED, OpenRow, SettledRow, TurnedAwayRow
+from supervisor.gateway.account.charges import REFUSED, OpenRow, SettledRow, TurnedAwayRow
 from supervisor.gateway.account.writer import Account
 from supervisor.gateway.admission import types
 from supervisor.gateway.admission.types import BreakerState, Usage
