@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from supervisor.client import protocol
-from supervisor.gateway.proxy.attempt_tokens import Roster
+from supervisor.gateway.proxy.front import Roster
 from supervisor.host import secrets
 from supervisor.kernel import tokens
 from supervisor.kernel.errors import BudgetSpent, NotFound, NotRunning, Refused, UsageError

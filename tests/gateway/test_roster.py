@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from pathlib import Path
 
-from supervisor.gateway.proxy.attempt_tokens import FRESH_S, Roster
+from supervisor.gateway.proxy.front import FRESH_S, Roster
 from supervisor.kernel import tokens
 from supervisor.kernel.decision import MarkRunning, Start
 from supervisor.store.ledger import Ledger

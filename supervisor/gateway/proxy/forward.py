@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import hashlib
 import zlib
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, assert_never, cast
 
 from aiohttp import web
 from aiohttp.http_writer import StreamWriter
@@ -20,17 +18,25 @@ from multidict import CIMultiDict
 from supervisor.gateway import replay, wire
 from supervisor.gateway.account.charges import NEVER_SENT, REFUSED, OpenRow, Prices, SettledRow, TurnedAwayRow
 from supervisor.gateway.account.writer import Account
-from supervisor.gateway.admission.budget import FASTEST
+from supervisor.gateway.admission.budget import FASTEST, Never, Wait
+from supervisor.gateway.admission.traffic import Traffic
 from supervisor.gateway.admission.types import (
     NOTHING_OBSERVED,
     Agent,
+    Alert,
     Api,
     Arrived,
+    BatchEnded,
+    BatchHold,
     Began,
+    BreakerState,
+    Command,
     End,
     Ended,
+    Event,
     Fallback,
     GatewaySettings,
+    Journal,
     LaneKey,
     Observed,
     PoolKey,
@@ -39,79 +45,155 @@ from supervisor.gateway.admission.types import (
     Responded,
     Route,
     Send,
+    Tick,
     TurnAway,
     Upstream,
     Usage,
+    Withdrawn,
     model_class,
 )
 from supervisor.gateway.keys import Keyring, Log
-from supervisor.gateway.proxy.admission import Admission
-from supervisor.gateway.proxy.attempt_tokens import Roster
-from supervisor.gateway.proxy.upstreams import Cut, Outgoing, Reply, Unreachable, Upstreams
+from supervisor.gateway.proxy.upstreams import Cut, Reply, Unreachable, Upstreams, outgoing
 from supervisor.gateway.replay import Recorder
 from supervisor.gateway.wire.headers import dear_word, price_factor
 from supervisor.gateway.wire.requests import Asked, Endpoint, Recognised, names_input
 from supervisor.host.clock import Clock
-from supervisor.kernel import tokens
 from supervisor.kernel.states import TaskClass
 
-# Identity
-# --------
-# Who sends a request: the attempt token in it, wherever the client puts its key.
+# Admission
+# ---------
+# The only caller of `Traffic`: reports events to it, wakes requests that may be sent, and sets a timer for what time alone changes.
+#
+# Everything here is synchronous and on one loop, so nothing can come between a decision and its reservation.
 
 
-_KEY_HEADERS = ("x-api-key", "x-goog-api-key", "api-key")
+_LATE_S = 0.001
+"""A timer may fire this much too early by our clock; then it would find nothing to do, and be set again."""
+BUSY_AGAIN_S = 2
+"""What a client is told when the gateway stops: the next one is up within this time."""
 
 
-class Caller(NamedTuple):
-    """An agent, and whether its request also carries a login of its client's own, which an upstream with `key = "client"` passes on."""
+class Admission:
+    """Use it from one event loop."""
 
-    agent: Agent
-    own_login: bool
+    def __init__(self, traffic: Traffic, account: Account, log: Log, now: Callable[[], float]) -> None:
+        """`now` gives monotonic seconds."""
+        self.traffic = traffic
+        self._account = account
+        self._log = log
+        self._now = now
+        self._waiting: dict[int, asyncio.Future[Send | TurnAway]] = {}
+        self._breakers: dict[tuple[PoolKey, str], BreakerState] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        """By the same clock as `now`."""
+        self._closed = False
+
+    async def turn(self, event: Arrived | Refused) -> Send | TurnAway:
+        """Report that a request came, or was refused by its upstream, and wait until it may be sent.
+
+        A caller that is cancelled leaves the queue. One that returns `Send` must tell what became of it: `Refused` by another `turn`, or
+        `Ended`.
+        """
+        turn: asyncio.Future[Send | TurnAway] = asyncio.get_running_loop().create_future()
+        self._waiting[event.ticket] = turn
+        if self._closed:
+            turn.set_result(_going(event.ticket))
+        else:
+            self.tell(event)
+        try:
+            return await turn
+        except asyncio.CancelledError:
+            self.tell(_left(event.ticket, turn))
+            raise
+        finally:
+            self._waiting.pop(event.ticket, None)
+
+    def tell(self, event: Event) -> None:
+        """Tell what happened, and do what follows from it."""
+        now = self._now()
+        for command in self.traffic.handle(event, now):
+            self._act(command)
+        self._set_timer(now)
+
+    def open_batch(self, batch: BatchHold) -> Wait | Never | None:
+        """Reserve the most that a batch can take, to be given back by `close_batch` or by a `BatchEnded`; or why it may not be made now."""
+        return self.traffic.crew.open_batch(batch, self._now())
+
+    def close_batch(self, batch: BatchHold) -> None:
+        """It was not made."""
+        self.tell(BatchEnded(batch, 0.0, 0))
+
+    def breaker(self, pool: PoolKey) -> BreakerState:
+        """The worse state of the pool's two breakers."""
+        states = {state for (of, _), state in self._breakers.items() if of == pool}
+        return next((state for state in (BreakerState.OPEN, BreakerState.HALF_OPEN) if state in states), BreakerState.CLOSED)
+
+    def reload(self, settings: GatewaySettings) -> None:
+        """Other settings from now on; those who wait and those who are being served stay."""
+        now = self._now()
+        for command in self.traffic.reload(settings, now):
+            self._act(command)
+        self._set_timer(now)
+
+    def close(self) -> None:
+        """Answer all waiting requests so that their clients come back; nothing is sent any more."""
+        self._closed = True
+        for ticket, turn in self._waiting.items():
+            if not turn.done():
+                turn.set_result(_going(ticket))
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _act(self, command: Command) -> None:
+        match command:
+            case Send() | TurnAway():
+                self._wake(command)
+            case Journal():
+                self._breakers[command.pool, command.breaker] = command.after
+                self._account.journal(command)
+            case Alert():
+                self._account.alert(command)
+                self._log.alert(command.about, command.text)
+            case _:
+                assert_never(command)
+
+    def _wake(self, command: Send | TurnAway) -> None:
+        turn = self._waiting.get(command.ticket)
+        if turn is not None and not turn.done():
+            turn.set_result(command)
+        elif isinstance(command, Send):  # its client left a moment ago, and its task has not run yet to say so
+            self.tell(_nothing_sent(command.ticket))
+
+    def _set_timer(self, now: float) -> None:
+        """One timer for the next moment at which time alone changes something. One that comes too early is kept, and looks again."""
+        due = self.traffic.wakes_at(now)
+        if due is None or self._closed:
+            return
+        if self._timer is not None:
+            if self._timer_at <= due:
+                return
+            self._timer.cancel()
+        self._timer_at = due
+        self._timer = asyncio.get_running_loop().call_later(max(0.0, due - now) + _LATE_S, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self.tell(Tick())
 
 
-@dataclass(frozen=True, slots=True)
-class Stranger:
-    """The sender is not known. `why` is for the client and for the log; no token is in it."""
-
-    why: str
-    ended: bool = False
-    """Its attempt has ended."""
+def _left(ticket: int, turn: asyncio.Future[Send | TurnAway]) -> Event:
+    """A client that left at the moment its request could be sent: nothing was sent."""
+    got_turn = turn.done() and not turn.cancelled() and isinstance(turn.result(), Send)
+    return _nothing_sent(ticket) if got_turn else Withdrawn(ticket)
 
 
-async def identify(roster: Roster, headers: Mapping[str, str], in_address: str) -> Caller | Stranger:
-    """`headers` has lower-case names; `in_address` is the token that the address carries, or empty. Raises LedgerError.
-
-    Claude Code sends two keys when its environment holds two, so whatever is not ours is passed over; two tokens of ours that differ
-    are refused: nobody has both by right.
-    """
-    keys = list(carried(headers))
-    ours = {text for text in (in_address, *keys) if text.startswith(tokens.PREFIX)}
-    if len(ours) != 1:
-        return Stranger("there are tokens of two attempts in it" if ours else "there is no attempt token in it")
-    token = ours.pop()
-    agent = await roster.agent(token)
-    if agent is None:
-        name = roster.name(token)
-        return Stranger(f"the attempt of its token has ended ({name})", ended=True) if name else Stranger("its attempt token is wrong")
-    return Caller(agent, own_login=any(not text.startswith(tokens.PREFIX) for text in keys))
+def _nothing_sent(ticket: int) -> Ended:
+    return Ended(ticket, End.CLIENT_GONE, Usage(), cost_usd=0.0, tokens=0)
 
 
-def carried(headers: Mapping[str, str]) -> Iterator[str]:
-    """Each key that the headers carry, without the scheme."""
-    scheme, _, value = headers.get("authorization", "").partition(" ")
-    if scheme.lower() == "basic":
-        yield _password(value)
-    elif value.strip():
-        yield value.strip()
-    yield from (text for name in _KEY_HEADERS if (text := headers.get(name, "").strip()))
-
-
-def _password(text: str) -> str:
-    try:
-        return base64.b64decode(text, validate=True).decode("utf-8", "replace").partition(":")[2]
-    except (binascii.Error, ValueError):
-        return ""
+def _going(ticket: int) -> TurnAway:
+    return TurnAway(ticket, 503, "the gateway is being restarted; try again", BUSY_AGAIN_S)
 
 
 # Routing
@@ -256,61 +338,6 @@ def _is_passed_back(name: str, *, own_login: bool, keeps_length: bool) -> bool:
     if name in wire.HOP_BY_HOP or (name == "content-length" and not keeps_length):
         return False
     return own_login or not name.startswith(_SHARED_STATE)
-
-
-# Credentials
-# -----------
-# Where an agent's token is swapped for the provider's credential: what is sent upstream of a request, and nothing else of the
-# client's.
-
-
-_NOT_SENT = (
-    wire.CLIENT_AUTH_HEADERS
-    | wire.HOP_BY_HOP
-    | {"host", "content-length", "accept-encoding", "expect", "forwarded", "x-goog-fieldmask", "x-http-method-override"}
-    | {"x-vertex-ai-llm-request-type", "x-vertex-ai-llm-shared-request-type"}
-)
-"""The last four would hide the usage from us, change what the request does, and change its price."""
-_OF_THE_KEY = frozenset({"openai-organization", "openai-project", "x-goog-user-project"})
-"""Who pays: not the client's choice while the key is the user's."""
-
-
-def outgoing(call: ProxiedRequest, upstream: Upstream, key: str) -> Outgoing:
-    """What `upstream` gets: the client's body, and its headers without those that carry a key, which is replaced by the provider's.
-
-    The answer must not be compressed, or its usage could not be read while it passes.
-    """
-    came = call.request.headers
-    own_login = upstream.key.kind == "client"
-    left_out = _NOT_SENT | _listed(came) | (frozenset() if own_login else _OF_THE_KEY)
-    headers = CIMultiDict((name, value) for name, value in came.items() if _is_sent(name.lower(), left_out) and _is_text(value))
-    headers["Accept-Encoding"] = "identity"
-    headers.update(_own_login(came) if own_login else wire.auth_headers(call.asked.api, key) if key else {})
-    model = call.way.as_model or None
-    body = wire.sent_body(call.asked, call.body, model=model) if call.request.method == "POST" else None
-    return Outgoing(call.request.method, wire.target(upstream.url, call.recognised, model=model), headers, body, key)
-
-
-def _is_sent(name: str, left_out: Container[str]) -> bool:
-    return name not in left_out and not name.startswith("x-forwarded-")
-
-
-def _is_text(value: str) -> bool:
-    """Whether it can be written: bytes that are no UTF-8 come as lone surrogates, which cannot."""
-    return value.isascii() or not any("\ud800" <= char <= "\udfff" for char in value)
-
-
-def _listed(headers: Mapping[str, str]) -> frozenset[str]:
-    """Names of headers that belong to the client's connection alone, as its `Connection` header says."""
-    listed = headers.get("Connection")
-    return frozenset(name.strip().lower() for name in listed.split(",")) if listed else frozenset()
-
-
-def _own_login(headers: Mapping[str, str]) -> dict[str, str]:
-    """The client's own keys; a header in which our token stands is not one."""
-    lower = {name.lower(): value for name, value in headers.items()}
-    names = [name for name in wire.CLIENT_AUTH_HEADERS if name in lower and name not in wire.HOP_BY_HOP and name != "cookie"]
-    return {name: lower[name] for name in names if not any(text.startswith(tokens.PREFIX) for text in carried({name: lower[name]}))}
 
 
 # Request context

@@ -27,11 +27,9 @@ from supervisor.gateway.admission import traffic as memory
 from supervisor.gateway.admission.traffic import Traffic
 from supervisor.gateway.admission.types import Alert, GatewaySettings, NightCap, Tick, TrafficView
 from supervisor.gateway.keys import Form, Handler, Keyring, Log, Redactor
-from supervisor.gateway.proxy.admission import Admission
-from supervisor.gateway.proxy.attempt_tokens import Roster
 from supervisor.gateway.proxy.batches import Batches, BatchKeeper
-from supervisor.gateway.proxy.forward import RequestContext
-from supervisor.gateway.proxy.front import BrowserGuard, RequestHandler
+from supervisor.gateway.proxy.forward import Admission, RequestContext
+from supervisor.gateway.proxy.front import BrowserGuard, RequestHandler, Roster
 from supervisor.gateway.proxy.status import StatusRoutes
 from supervisor.gateway.proxy.upstreams import Timeouts, Upstreams
 from supervisor.gateway.replay import Recorder

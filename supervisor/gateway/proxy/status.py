@@ -14,10 +14,11 @@ from supervisor.gateway.account import charges
 from supervisor.gateway.account.charges import OpenRow
 from supervisor.gateway.account.reading import Figures, Window
 from supervisor.gateway.admission.types import Api, LaneKey, Usage
-from supervisor.gateway.proxy.forward import RequestContext, carried
+from supervisor.gateway.proxy.forward import RequestContext
 from supervisor.gateway.proxy.front import Page
 from supervisor.gateway.status import caps, status
 from supervisor.gateway.status_client import CREW, METRICS, NOW, PAST, PING, RELOAD, STATUS, STOP
+from supervisor.gateway.wire.headers import carried
 from supervisor.kernel import tokens
 from supervisor.kernel.errors import NightcrewError
 from supervisor.kernel.states import TaskClass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import binascii
 import functools
 import html.entities
 import json
@@ -128,6 +129,26 @@ _ANTHROPIC_LEVELS = (
 )
 _WINDOW_STATUS = re.compile(_UNIFIED + r"(\d+[a-z][a-z0-9_]*)-(?:status|utilization)")
 ANTHROPIC_ROUNDING = 1000.0
+
+
+_KEY_HEADERS = ("x-api-key", "x-goog-api-key", "api-key")
+
+
+def carried(headers: Mapping[str, str]) -> Iterator[str]:
+    """Each key that the headers carry, without the scheme."""
+    scheme, _, value = headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "basic":
+        yield _password(value)
+    elif value.strip():
+        yield value.strip()
+    yield from (text for name in _KEY_HEADERS if (text := headers.get(name, "").strip()))
+
+
+def _password(text: str) -> str:
+    try:
+        return base64.b64decode(text, validate=True).decode("utf-8", "replace").partition(":")[2]
+    except (binascii.Error, ValueError):
+        return ""
 
 
 def auth_headers(api: Api, key: str) -> dict[str, str]:
