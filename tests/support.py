@@ -19,7 +19,7 @@ from typing import Any
 
 from agents.tmux import ServerGone, Tmux, server_process
 from supervisor import __version__
-from supervisor.gateway import process_lock
+from supervisor.gateway import lifecycle
 from supervisor.host import procfs, scratch, unix_sockets
 from supervisor.host.paths import ATTEMPT, FAR, SET_UP, Home
 from supervisor.kernel import codec
@@ -230,7 +230,7 @@ class House:
         with Tmux(self.home.tmux_socket) as tmux:
             return tmux.server_pid()
 
-    def gateway(self) -> process_lock.Record | None:
+    def gateway(self) -> lifecycle.Record | None:
         """The gateway that lives now."""
         return gateway_process.running(self.home)
 

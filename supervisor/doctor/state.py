@@ -20,7 +20,7 @@ from supervisor.config import project, user
 from supervisor.doctor import crew
 from supervisor.doctor.check_context import CheckContext, Finding, existing, fail, ok, unknown, warn
 from supervisor.doctor.examine import Check
-from supervisor.gateway import process_lock
+from supervisor.gateway import lifecycle
 from supervisor.gateway.account.schema import ACCOUNT
 from supervisor.host import cores, files, scratch, secrets, usage
 from supervisor.host.audit_log import Audit
@@ -267,7 +267,7 @@ def account(home: Home) -> Report:
     """Recover the gateway's account. Raises Refused while a gateway lives, else as `ledger`."""
     if not home.gateway_account.parent.is_dir():
         raise NotFound("no account", on=str(home.gateway_account), why=ACCOUNT.absent, hint=ACCOUNT.first)
-    handle = process_lock.lock(home)
+    handle = lifecycle.lock(home)
     try:
         return _noted(home, "account", recover(home.gateway_account, ACCOUNT, _stamp(), lambda _: [], lambda _: None))
     finally:

@@ -11,8 +11,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from supervisor.gateway import process_lock
-from supervisor.gateway.process_hardening import clean_environment, harden
+from supervisor.gateway import lifecycle
+from supervisor.gateway.lifecycle import clean_environment, harden
 from supervisor.gateway.settings import Reading
 from supervisor.host import files
 from supervisor.host.paths import Home
@@ -31,7 +31,7 @@ def main(args: Sequence[str]) -> int:
         complaints = harden()
         files.private_dir(home.root)
         files.private_dir(home.run_dir)
-        handle = process_lock.lock(home)
+        handle = lifecycle.lock(home)
         reading = Reading(config, home.keys)
         from supervisor.gateway.proxy import gateway  # late: it takes as long as the reading, which goes on meanwhile
 

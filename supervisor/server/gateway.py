@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 
 from supervisor import __version__
 from supervisor.config import gateway, user
-from supervisor.gateway import process_lock, status_client
+from supervisor.gateway import lifecycle, status_client
 from supervisor.gateway.admission.bucket import INPUT, NAMES, OUTPUT, TOKENS
 from supervisor.gateway.admission.types import BreakerState, GatewaySettings, Refusal, Upstream
-from supervisor.gateway.process_watch import ProcessWatch
+from supervisor.gateway.lifecycle import ProcessWatch
 from supervisor.host import processes
 from supervisor.host.clock import Clock
 from supervisor.host.paths import Home
@@ -166,7 +166,7 @@ class Models:
     def outdated(self) -> list[str]:
         """Return a sentence for each process that must be restarted to take up what changed, and for each key that nothing uses."""
         found = [user.words(keys)] if (keys := user.restart_needed(self.at_start, self._newest)) else []
-        record, port = process_lock.read(self.home), self._settings.port
+        record, port = lifecycle.read_record(self.home), self._settings.port
         found += self._unused()
         return [*found, *([user.PORT_WORDS] if port and record is not None and port != record.port else [])]
 
@@ -213,7 +213,7 @@ def _stands_still(stamp: _Stamp) -> bool:
 # Gateway
 # -------
 # The gateway as the daemon keeps it: started when the settings name an upstream, found again by a later daemon, started anew when
-# it dies or hangs. When to do what is decided in `supervisor/gateway/process_watch.py`.
+# it dies or hangs. When to do what is decided in `supervisor/gateway/lifecycle.py`.
 #
 # Nothing waits for it: this is a task beside the loop, and what may block is done in a thread of its own. The gateway's flock keeps
 # two daemons from having two.
@@ -449,7 +449,7 @@ class Gateway:
 
     def _is_outdated(self, who: Identity) -> bool:
         """Return whether another version started the gateway, or one with another settings file or log format."""
-        record = process_lock.read(self._home)
+        record = lifecycle.read_record(self._home)
         other = record is not None and (record.version, record.log_format) != (__version__, log_format(os.environ))
         return other or not processes.runs(who.pid, "--config", str(self._settings_file))
 

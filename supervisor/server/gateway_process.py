@@ -10,8 +10,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from supervisor.gateway.process_hardening import PASSED
-from supervisor.gateway.process_lock import Record, read
+from supervisor.gateway.lifecycle import PASSED, Record, read_record
 from supervisor.host import processes, untrusted_fs
 from supervisor.host.paths import Home
 from supervisor.kernel.names import Identity
@@ -23,7 +22,7 @@ STOP_S = 12.0
 
 def running(home: Home) -> Record | None:
     """The last gateway's record when it lives and is a gateway of this home: an agent could have written anybody's pid there."""
-    found = read(home)
+    found = read_record(home)
     return found if found is not None and processes.alive(found.identity) and _is_one(found.identity.pid, home) else None
 
 

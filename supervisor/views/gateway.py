@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from supervisor.gateway import process_lock, status_client
+from supervisor.gateway import lifecycle, status_client
 from supervisor.gateway.account import reading, schema
 from supervisor.gateway.account.reading import Figures, Window
 from supervisor.gateway.admission.budget import NIGHT_S
@@ -361,7 +361,7 @@ def look(home: Home, now: float, *, timeout_s: float = 5.0) -> dict[str, Any] | 
 
 def _passed_nothing(home: Home) -> bool:
     """Whether the last gateway was for the page of metrics alone, and none before it passed anything on."""
-    record = process_lock.read(home)
+    record = lifecycle.read_record(home)
     if record is None or record.passes or not home.gateway_account.exists():
         return False
     with contextlib.closing(schema.connect_readonly(home.gateway_account)) as db:

@@ -20,7 +20,7 @@ from nightcrew.plugins.bench import crews
 from nightcrew.plugins.bench.crews import SupervisedRun
 from nightcrew.plugins.bench.queue import measure
 from supervisor.client import protocol
-from supervisor.gateway.process_hardening import PASSED
+from supervisor.gateway.lifecycle import PASSED
 from supervisor.host import processes
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import NotRunning

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from supervisor.client import protocol
-from supervisor.gateway import process_lock
+from supervisor.gateway import lifecycle
 from supervisor.host import files
 from tests.gateway.kit import upstream
 from tests.gateway.simulator import Simulator
@@ -65,7 +65,7 @@ class Models:
         self.ready()
         return daemon
 
-    def ready(self) -> process_lock.Record:
+    def ready(self) -> lifecycle.Record:
         """Until agents can start."""
         wait_until(lambda: self.ping()["no_gateway"] == "", "the gateway to be ready")
         return self.record()
@@ -74,13 +74,13 @@ class Models:
         """What the daemon says of itself."""
         return protocol.call(self.house.home.daemon_socket, "ping", {}, timeout_s=30)
 
-    def record(self) -> process_lock.Record:
+    def record(self) -> lifecycle.Record:
         """The gateway that lives."""
         found = self.house.gateway()
         assert found is not None, self.house.daemon_output()
         return found
 
-    def another(self, before: process_lock.Record) -> process_lock.Record:
+    def another(self, before: lifecycle.Record) -> lifecycle.Record:
         """The one that lives instead of it."""
         wait_until(lambda: (now := self.house.gateway()) is not None and now.identity != before.identity, "another gateway")
         return self.ready()

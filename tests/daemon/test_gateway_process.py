@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.gateway import process_lock, status_client
+from supervisor.gateway import lifecycle, status_client
 from supervisor.host import files, processes
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import NotRunning
@@ -35,7 +35,7 @@ def test_a_record_that_names_another_process_is_no_gateway(tmp_path: Path) -> No
     me = processes.identity(os.getpid())
     assert me is not None
     write_record(home, pid=me.pid, ticks=me.ticks)
-    assert process_lock.read(home) == process_lock.Record(me, 8765, "1")
+    assert lifecycle.read_record(home) == lifecycle.Record(me, 8765, "1")
     assert gateway_process.running(home) is None
     assert not gateway_process.stop(home)
     argv = [sys.executable, "-c", "import time; time.sleep(600)", "-m", "supervisor.gateway", "--home", str(other.root)]
@@ -59,9 +59,9 @@ def test_a_record_that_names_another_process_is_no_gateway(tmp_path: Path) -> No
 )
 def test_a_record_that_is_none(tmp_path: Path, text: str) -> None:
     home = Home(files.private_dir(tmp_path / "home"))
-    assert process_lock.read(home) is None
+    assert lifecycle.read_record(home) is None
     home.gateway_record.write_text(text)
-    assert process_lock.read(home) is None
+    assert lifecycle.read_record(home) is None
 
 
 def test_nobody_listens(tmp_path: Path) -> None:

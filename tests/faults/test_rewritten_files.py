@@ -17,7 +17,7 @@ from agents import trust
 from agents.kinds import to_run
 from nightcrew.plugins.builtin import tools
 from nightcrew.plugins.builtin.tools import Given, Place, ToolError
-from supervisor.gateway import process_lock
+from supervisor.gateway import lifecycle
 from supervisor.host import audit_log, files
 from supervisor.host.audit_log import Audit
 from supervisor.host.clock import SystemClock
@@ -47,7 +47,7 @@ REWRITTEN = {
     "supervisor/server/attempts/pausing.py": "paused",
     "supervisor/server/prices.py": "prices.json",
     "supervisor/features/quotas/service.py": "quotas.json",
-    "supervisor/gateway/process_lock.py": "gateway.json",
+    "supervisor/gateway/lifecycle.py": "gateway.json",
     "supervisor/host/audit_log.py": "audit.head",
     "supervisor/host/secrets.py": "secret, keys",
 }
@@ -148,8 +148,8 @@ def edited(place: Path) -> tuple[Path, Callable[[], object]]:
 
 def known_gateway(place: Path) -> tuple[Path, Callable[[], object]]:
     home = Home(place)
-    process_lock.write(home, process_lock.record(1, (), SystemClock()))
-    return home.gateway_record, lambda: process_lock.write(home, process_lock.record(2, (), SystemClock()))
+    lifecycle.write_record(home, lifecycle.record_of(1, (), SystemClock()))
+    return home.gateway_record, lambda: lifecycle.write_record(home, lifecycle.record_of(2, (), SystemClock()))
 
 
 def priced(place: Path) -> tuple[Path, Callable[[], object]]:

@@ -26,9 +26,9 @@ from typing import Any
 import aiohttp
 
 from supervisor.config import user
-from supervisor.gateway import process_lock
+from supervisor.gateway import lifecycle
 from supervisor.gateway.account import schema
-from supervisor.gateway.process_hardening import PASSED
+from supervisor.gateway.lifecycle import PASSED
 from supervisor.gateway.proxy import gateway as listen
 from supervisor.gateway.proxy.gateway import Gateway, Place
 from supervisor.gateway.proxy.upstreams import Timeouts
@@ -339,7 +339,7 @@ class GatewayProcess:
             wait_until(
                 lambda: (
                     process.poll() is not None
-                    or ((found := process_lock.read(self.home)) is not None and found.identity.pid == process.pid)
+                    or ((found := lifecycle.read_record(self.home)) is not None and found.identity.pid == process.pid)
                 ),
                 "the gateway to be ready",
             )
@@ -349,7 +349,7 @@ class GatewayProcess:
     @property
     def port(self) -> int:
         """Where the last one listened."""
-        return process_lock.kept_port(self.home)
+        return lifecycle.kept_port(self.home)
 
     @property
     def pid(self) -> int:

@@ -20,7 +20,7 @@ from supervisor.config import user
 from supervisor.contract import Supervisor
 from supervisor.features.notify import notify_environment
 from supervisor.gateway.account import reading, schema
-from supervisor.gateway.process_hardening import PASSED
+from supervisor.gateway.lifecycle import PASSED
 from supervisor.host.clock import Clock
 from supervisor.host.paths import Home
 from supervisor.kernel.audit import Said

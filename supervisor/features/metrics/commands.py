@@ -53,10 +53,10 @@ def config() -> None:
     \b
     nightcrew metrics config
     """
-    from supervisor.gateway import process_lock
+    from supervisor.gateway import lifecycle
 
     where = home()
-    record = process_lock.read(where)
+    record = lifecycle.read_record(where)
     ensure(where.metrics_token)
     if record is None:
         raise NotRunning("nobody has served metrics here yet", kept="the token", hint="nightcrew up -d, then the same again")

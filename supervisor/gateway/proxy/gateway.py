@@ -20,7 +20,7 @@ from aiohttp import web
 
 from supervisor.features.audit.rules import MOST, PRUNED
 from supervisor.features.metrics.page import Live, Looks, Metrics
-from supervisor.gateway import keys, process_lock
+from supervisor.gateway import keys, lifecycle
 from supervisor.gateway.account.charges import Prices
 from supervisor.gateway.account.writer import Account, BatchBook
 from supervisor.gateway.admission import traffic as memory
@@ -401,7 +401,7 @@ def run(home: Home, config: Path, reading: Reading, complaints: list[str]) -> No
 async def _serve(place: Place, reading: Reading, complaints: list[str]) -> None:
     gateway = Gateway(place, reading.result())
     # A port that the settings name is taken as it is; otherwise the one of before, because agents that outlived it still send there.
-    tcp = on_port(gateway.settings.port or process_lock.kept_port(place.home))
+    tcp = on_port(gateway.settings.port or lifecycle.kept_port(place.home))
     port = int(tcp.getsockname()[1])
     unix = on_path(place.home.gateway_socket)
     _listen(gateway.stop_asked)
@@ -409,13 +409,13 @@ async def _serve(place: Place, reading: Reading, complaints: list[str]) -> None:
     for complaint in complaints:
         gateway.log.say(complaint)
     gateway.log.say(f"ready on {HOST}:{port}")
-    record = process_lock.record(port, gateway.settings.upstreams, place.clock)
-    process_lock.write(place.home, record)  # last: whoever reads it finds all the rest
+    record = lifecycle.record_of(port, gateway.settings.upstreams, place.clock)
+    lifecycle.write_record(place.home, record)  # last: whoever reads it finds all the rest
 
     def note_upstreams() -> None:
-        if record["upstreams"] != (now := process_lock.names(gateway.settings.upstreams)):
+        if record["upstreams"] != (now := lifecycle.upstream_names(gateway.settings.upstreams)):
             record["upstreams"] = now
-            process_lock.write(place.home, record)
+            lifecycle.write_record(place.home, record)
 
     gateway.on_reload = note_upstreams
     _be_silent()

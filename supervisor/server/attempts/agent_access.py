@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from supervisor.gateway import process_lock
+from supervisor.gateway import lifecycle
 from supervisor.host import untrusted_fs
 from supervisor.kernel import kind, tokens
 from supervisor.kernel.errors import ToolFailed
@@ -42,7 +42,7 @@ class AgentAccess:
         settings = self.settings
         if not settings.upstreams:
             return own
-        gateway = process_lock.read(self.home)  # also of one that is being started again: its port stays
+        gateway = lifecycle.read_record(self.home)  # also of one that is being started again: its port stays
         if gateway is None:
             raise ToolFailed("no gateway to send the agent to", on=str(self.home.gateway_record), hint="nightcrew doctor")
         return {**own, **kind.block(settings, gateway.port, token, patient=kind.is_patient(task_class))}
@@ -56,7 +56,7 @@ class AgentAccess:
 
     def gateway_port(self) -> int:
         """Where the gateway listens on 127.0.0.1, also one that is being started again; 0 when nothing goes through one."""
-        gateway = process_lock.read(self.home) if self.settings.upstreams else None
+        gateway = lifecycle.read_record(self.home) if self.settings.upstreams else None
         return gateway.port if gateway is not None else 0
 
     def without_keys(self, environ: Mapping[str, str]) -> dict[str, str]:

@@ -16,10 +16,10 @@ from urllib.parse import quote
 
 import pytest
 
-from supervisor.gateway import keys, process_lock
+from supervisor.gateway import keys, lifecycle
 from supervisor.gateway.admission.types import Agent, Api, GatewaySettings, KeySource, Route, Upstream
 from supervisor.gateway.keys import Form, Handler, Log, Redactor
-from supervisor.gateway.process_hardening import clean_environment
+from supervisor.gateway.lifecycle import clean_environment
 from supervisor.gateway.proxy import gateway
 from supervisor.gateway.proxy.forward import Way, way
 from supervisor.host.clock import SystemClock
@@ -276,23 +276,23 @@ def test_it_listens_on_loopback_and_says_who_has_the_port() -> None:
 
 def test_a_record_that_makes_no_sense_is_no_record(tmp_path: Path) -> None:
     home = Home(tmp_path)
-    assert process_lock.kept_port(home) == 0
+    assert lifecycle.kept_port(home) == 0
     whole = {"schema": 1, "pid": 7, "ticks": 1, "boot_id": "", "port": 8080, "version": "1"}
     others = [json.dumps({**whole, **odd}) for odd in ({"schema": 2}, {"port": "x"}, {"port": 99999})]
     for text in ("", "{", "[]", *others):
         home.gateway_record.write_text(text)
-        assert process_lock.kept_port(home) == 0
+        assert lifecycle.kept_port(home) == 0
     home.gateway_record.write_text(json.dumps(whole))
-    assert process_lock.kept_port(home) == 8080
+    assert lifecycle.kept_port(home) == 8080
 
 
 def test_the_lock_is_held_until_it_is_given_back(tmp_path: Path) -> None:
     home = Home(tmp_path)
-    handle = process_lock.lock(home)
+    handle = lifecycle.lock(home)
     with pytest.raises(Refused, match="a gateway is already running"):
-        process_lock.lock(home)
+        lifecycle.lock(home)
     os.close(handle)
-    os.close(process_lock.lock(home))
+    os.close(lifecycle.lock(home))
 
 
 def test_the_environment_is_cleaned_of_what_is_not_needed() -> None:

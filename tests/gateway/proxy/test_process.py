@@ -19,7 +19,7 @@ import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from supervisor.gateway import process_lock, status_client
+from supervisor.gateway import lifecycle, status_client
 from supervisor.gateway.admission.types import Limits
 from supervisor.host.paths import Home
 from tests.gateway import kit
@@ -200,7 +200,7 @@ def test_it_leaves_no_core_and_opens_nothing_to_others(cold: kit.GatewayProcess)
             sys.executable,
             "-I",
             "-c",
-            "from supervisor.gateway.process_hardening import harden\nimport ctypes\nharden()\nprint(ctypes.CDLL(None).prctl(3,0,0,0,0))",
+            "from supervisor.gateway.lifecycle import harden\nimport ctypes\nharden()\nprint(ctypes.CDLL(None).prctl(3,0,0,0,0))",
         ],
         stdout=subprocess.PIPE,
     ) as child:
@@ -288,4 +288,4 @@ def test_the_record_says_who_it_is(gate: kit.GatewayProcess) -> None:
     assert status_client.ask(gate.home, status_client.STOP, post=True) == {"stopping": True}
     wait_until(lambda: not psutil.pid_exists(gate.pid) or psutil.Process(gate.pid).status() == psutil.STATUS_ZOMBIE, "it to end")
     assert gate.stop() == 0
-    assert process_lock.kept_port(gate.home) == shape["port"], "the next one takes it again"
+    assert lifecycle.kept_port(gate.home) == shape["port"], "the next one takes it again"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor.gateway.process_watch import HUNG_S, PAUSE_MAX_S, START_S, STEADY_S, UNANSWERED, ProcessWatch
+from supervisor.gateway.lifecycle import HUNG_S, PAUSE_MAX_S, START_S, STEADY_S, UNANSWERED, ProcessWatch
 
 
 def state(watch: ProcessWatch) -> str:
