@@ -13,8 +13,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from supervisor.views.crew import Group
-from supervisor.views.protocols import Page
+from supervisor.views.crew import Group, Page
 from supervisor.views.status import cut
 from supervisor.views.top.lists import Footing
 

@@ -64,7 +64,7 @@ def command(name: str, follow: bool, attempt: int | None, stream: str | None, ra
     if view.final and not any((directory / f"{kind}.log").exists() for kind in ("stdout", "stderr")):
         common.say(f"there are no logs of {view.id}: its logs were removed, or it never came so far; nightcrew status {view.id}")
     if as_transcript or not (raw or stream or as_json or _is_plain(view, directory)):
-        from supervisor.cli import transcript
+        from supervisor.client import transcript
 
         kept = transcript.kept(where, view) if view.interactive and epoch == view.epoch else None
         if kept is not None or as_transcript or transcript.readable(view, Tail(directory / "stdout.log").read(CHUNK)):
@@ -108,7 +108,7 @@ def _show_pane(where: Home, view: queries.TaskView) -> None:
     """Print the current screen of an agent in its own interface."""
     from supervisor.client.crew import PageReader
     from supervisor.kernel.ansi import plain
-    from supervisor.views.protocols import Page
+    from supervisor.views.crew import Page
 
     shown = PageReader(where).page(view, Page.SCREEN, "") if view.pane_id and view.state is TaskState.RUNNING else None
     for line in shown.lines if shown is not None else ():

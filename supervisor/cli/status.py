@@ -26,7 +26,7 @@ from supervisor.kernel.states import TaskState
 from supervisor.results import verdicts
 from supervisor.server import gateway_report, lock
 from supervisor.store import archive, journal, queries
-from supervisor.views import places, status, tasks_json, waits
+from supervisor.views import places, status, waits
 
 RECENT = 5
 ALL = 1_000_000
@@ -117,12 +117,12 @@ def _print_json(where: Home, db: sqlite3.Connection | None, name: str | None, ev
     pid = lock.holder(where.lock)
     process = {"running": pid is not None, "pid": pid, "home": os.fspath(where.root), "stopped": where.sentinel.exists()}
     shape: dict[str, Any] = {"supervisor": process}
-    shape["runs"] = [tasks_json.run(run) for run in runs]
+    shape["runs"] = [status.run_shape(run) for run in runs]
     shape["gateway"], _ = reading.gateway(where)
     needs = common.needs(where) if pid is not None else common.Needs()
     heard = gateway_report.hear(where) if pid is not None else gateway_report.Heard()
     held = reading.waiting(where, db, views, heard, needs, shape["gateway"]) if db is not None else status.NOTHING_WAITS
-    shape["tasks"] = [{**tasks_json.task(view), "waits_for": waits.shape(held.reasons.get(view.id))} for view in views]
+    shape["tasks"] = [{**status.task_shape(view), "waits_for": waits.shape(held.reasons.get(view.id))} for view in views]
     shape["deliveries"] = [one.shape() for one in reading.sent(db, views)] if db is not None else []
     shape["needs_person"] = [{**one, "since": rfc3339(one["since"])} for one in needs.asked]
     shape["mail"] = [one.shape(time.time()) for one in held.mail]

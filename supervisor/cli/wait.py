@@ -11,7 +11,7 @@ from supervisor.client.names import unfinished_name
 from supervisor.host.paths import home
 from supervisor.kernel.errors import TimedOut
 from supervisor.store import queries
-from supervisor.views import status, tasks_json
+from supervisor.views import status
 
 LOOK_S = 0.1
 
@@ -45,7 +45,7 @@ def command(names: tuple[str, ...], first: bool, timeout: float | None, as_json:
     found = {view.id: view for view in followed.all()}
     ended = [found[name] for name in wanted if found[name].final]
     if as_json:
-        common.print_json(tasks=[tasks_json.task(view) for view in ended])
+        common.print_json(tasks=[status.task_shape(view) for view in ended])
     elif ended:
         common.say(status.tally(status.counted(ended)))
     return follow.exit_code(ended)

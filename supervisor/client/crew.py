@@ -36,10 +36,9 @@ from supervisor.server import gateway_report, lock
 from supervisor.store import journal, queries, rows, sqlite
 from supervisor.store.queries import TaskView
 from supervisor.views import status
-from supervisor.views.crew import Crew, Seen
+from supervisor.views.crew import Crew, NewTask, Page, Seen, Text
 from supervisor.views.crew import crew as grouped
 from supervisor.views.places import Train
-from supervisor.views.protocols import NewTask, Page, Text
 
 if TYPE_CHECKING:
     from supervisor.results.trial_merges import Standing
@@ -222,8 +221,7 @@ class PageReader:
         return Text(lines[-LINES:] or ["\x1b[2mit has printed nothing\x1b[0m"], made, ends=True)
 
     def _talk(self, view: TaskView, mark: str) -> Text | None:
-        from supervisor.cli import transcript
-        from supervisor.views import transcript as lines
+        from supervisor.client import transcript
 
         data, size = _tail(self._where.attempt(view.id, view.epoch) / "stdout.log", TALK)
         made = f"{view.epoch} {size}"
@@ -234,7 +232,7 @@ class PageReader:
         if size <= TALK:
             with contextlib.closing(common.ledger(self._where, view.id)) as db:
                 found = transcript.with_prompt(found, rows.launch(db, view.id).spec.prompt or "")
-        return Text(list(lines.lines(found, color=True))[-LINES:], made, ends=True)
+        return Text(list(transcript.lines(found, color=True))[-LINES:], made, ends=True)
 
     def _diff(self, view: TaskView, mark: str) -> Text | None:
         from supervisor.cli import colored_diff

@@ -22,7 +22,7 @@ from supervisor.kernel.spec import Submission
 from supervisor.kernel.states import TaskState
 from supervisor.store import journal, queries
 from supervisor.store.queries import TaskView
-from supervisor.views import status, tasks_json
+from supervisor.views import status
 
 LOOK_S = 0.2
 WIDE = 10_000
@@ -36,7 +36,7 @@ def submit_and_follow(home: Home, submission: Submission, notes: Iterable[str], 
         return say_accepted(accepted, as_json=as_json)
     views = to_the_end(home, accepted.run, quiet=as_json)
     if as_json:
-        common.print_json(run=accepted.run, tasks=[tasks_json.task(view) for view in views])
+        common.print_json(run=accepted.run, tasks=[status.task_shape(view) for view in views])
     return exit_code(views)
 
 

@@ -17,10 +17,10 @@ from supervisor.kernel import errors, names
 from supervisor.kernel.admission import Verdict
 from supervisor.kernel.conversations import Delivery
 from supervisor.kernel.errors import one_line
-from supervisor.kernel.format import age, date_time, many, moment
+from supervisor.kernel.format import age, date_time, many, moment, rfc3339
 from supervisor.kernel.result import TAMPERING, tampering
 from supervisor.kernel.states import TaskState, Until
-from supervisor.store.queries import TaskView
+from supervisor.store.queries import RunView, TaskView
 
 SIGNS = {
     TaskState.WAITING: ("·", "2"),
@@ -348,3 +348,57 @@ def _columns_of(char: str) -> int:
     if unicodedata.category(char) in ("Mn", "Me", "Cf"):
         return 0
     return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+# JSON
+# ----
+# Tasks and runs as `--json` prints them: times are RFC 3339 UTC, what is unknown is null.
+
+
+def task_shape(view: TaskView) -> dict[str, Any]:
+    """One task with its newest attempt, as `--json` prints it (schema 1)."""
+    return {
+        "id": view.id,
+        "run": view.run,
+        "name": view.name,
+        "title": view.title,
+        "project": view.project,
+        "state": str(view.state),
+        "reason": view.reason,
+        "class": view.task_class,
+        "priority": view.priority,
+        "epoch": view.epoch,
+        "submitted": rfc3339(view.submitted),
+        "started": rfc3339(view.started or view.created),
+        "ended": rfc3339(view.ended),
+        "end": view.end,
+        "cause": view.end_cause or "",
+        "branch": view.branch,
+        "worktree": view.worktree,
+        "environment": view.environment or None,
+        "assigned": view.assigned or None,
+        "snapshot": view.snapshot,
+        "backend": view.backend,
+        "tier": view.tier,
+        "port": view.port,
+        "paused": {"until": view.paused, "for": view.paused_for or None} if view.paused else None,
+        "trace": names.trace_id(view.id),
+        "parent": f"{view.parent}:{view.parent_epoch}" if view.parent else None,
+        "account": view.account,
+        "memory_expected": view.memory_expected,
+        "result": view.result,
+    }
+
+
+def run_shape(view: RunView) -> dict[str, Any]:
+    """One run and the states of its tasks, as `--json` prints it."""
+    return {
+        "id": view.id,
+        "title": view.title,
+        "project": view.project,
+        "root": view.root,
+        "base": view.base,
+        "base_oid": view.base_oid,
+        "submitted": rfc3339(view.created),
+        "counts": view.counts,
+    }

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agents.protocols import Entry
-from supervisor.cli import transcript
+from supervisor.client import transcript
 from tests.agents.protocols.scenarios import DATA
 from tests.support import House, plan_of, shell_task, wait_until
 

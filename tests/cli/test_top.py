@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.client.crew import PageReader
-from supervisor.views.protocols import Page
+from supervisor.views.crew import Page
 from tests.agents.protocols.scenarios import DATA
 from tests.cli.terminal import Terminal
 from tests.daemon.test_answering import DIALOG

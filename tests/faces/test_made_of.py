@@ -10,7 +10,7 @@ import pytest
 
 from supervisor.kernel.states import TaskState
 from supervisor.store.queries import TaskView
-from supervisor.views import agent_status, status, tasks_json
+from supervisor.views import agent_status, status
 from supervisor.views.crew import Seen, crew
 
 
@@ -54,15 +54,15 @@ def test_an_agent_that_nobody_watches_and_nothing_confines_is_said_loudly(known:
 def test_what_was_assigned_is_said_everywhere() -> None:
     given = view(assigned="kind builtin by config.toml:12", state=TaskState.READY, changed=1.0)
     assert status.made_of(given) == [("assigned", "kind builtin by config.toml:12")]
-    assert tasks_json.task(given)["assigned"] == "kind builtin by config.toml:12" and tasks_json.task(view())["assigned"] is None
+    assert status.task_shape(given)["assigned"] == "kind builtin by config.toml:12" and status.task_shape(view())["assigned"] is None
     assert "  assigned  kind builtin by config.toml:12" in agent_status.lines(given, agent_status.of(given, {}, None, 1.0), 1.0)
 
 
 def test_as_json() -> None:
-    shape = tasks_json.task(view(snapshot="0123/deps@abc", backend="plain", tier=2))
-    assert tasks_json.task(view(port=20_010))["port"] == 20_010
+    shape = status.task_shape(view(snapshot="0123/deps@abc", backend="plain", tier=2))
+    assert status.task_shape(view(port=20_010))["port"] == 20_010
     assert [shape[key] for key in ("environment", "snapshot", "backend", "tier")] == [None, "0123/deps@abc", "plain", 2]
-    assert tasks_json.task(view(environment="review"))["environment"] == "review"
+    assert status.task_shape(view(environment="review"))["environment"] == "review"
 
 
 def test_what_an_agent_says_of_itself() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from agents import protocols
 from agents.protocols import Entry
-from supervisor.views import transcript
+from supervisor.client import transcript
 from tests.agents.protocols.scenarios import DATA
 
 

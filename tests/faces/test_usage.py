@@ -7,7 +7,7 @@ from typing import Any
 
 from supervisor.kernel.account import Life, Measured, Tree, Used, closed
 from supervisor.kernel.states import TaskState
-from supervisor.views import figures, status, tasks_json
+from supervisor.views import figures, status
 from tests.faces.test_made_of import view
 
 MIB = 2**20
@@ -30,7 +30,7 @@ def test_a_living_one(tmp_path: Path) -> None:
     log.parent.mkdir(parents=True)
     log.touch()
     assert status.detail(living, tmp_path) == "its gate runs"
-    assert tasks_json.task(living)["account"] == living.account and tasks_json.task(living)["memory_expected"] == 384 * MIB
+    assert status.task_shape(living)["account"] == living.account and status.task_shape(living)["memory_expected"] == 384 * MIB
 
 
 def test_one_that_has_ended() -> None:

@@ -18,8 +18,7 @@ from mcp.server.mcpserver import AcceptedElicitation, Context, Elicit, Elicitati
 from pydantic import BaseModel, Field
 
 from memory.commands import local
-from supervisor.cli import transcript
-from supervisor.client import common, follow, reading
+from supervisor.client import common, follow, reading, transcript
 from supervisor.client.tail import CHUNK, Tail
 from supervisor.features.mcp import serving
 from supervisor.host.paths import home
@@ -27,8 +26,7 @@ from supervisor.kernel.ansi import escaped
 from supervisor.kernel.errors import NotFound, Refused
 from supervisor.kernel.keys import By
 from supervisor.store import queries
-from supervisor.views import agent_status, tasks_json
-from supervisor.views import transcript as views_transcript
+from supervisor.views import agent_status, status
 
 WAIT_MAX_S = 540.0
 LOOK_S = 0.2
@@ -51,15 +49,15 @@ def list_agents(
         return {"tasks": [], "left_out": 0, "needs_person": []}
     with contextlib.closing(common.ledger(where) if run is None else common.holding(where, run)) as db:
         views = reading.named(db, run) if run is not None else reading.foremost(db, serving.SHOWN_MAX)[0]
-    found = serving.first(serving.briefly(tasks_json.task(view)) for view in views)
+    found = serving.first(serving.briefly(status.task_shape(view)) for view in views)
     return {**found, "needs_person": serving.cleaned(common.who_needs(where))}
 
 
 def explain(name: Name) -> dict[str, Any]:
     """How an agent is (working, waiting for a permission, rate limited, ...), with each piece of evidence and the rule that decided."""
     view, now = common.task_named(home(), name), time.time()
-    status = reading.explained(home(), [view], now)[view.id]
-    return {"task": serving.briefly(tasks_json.task(view)), "status": serving.cleaned(agent_status.to_json(status))}
+    found = reading.explained(home(), [view], now)[view.id]
+    return {"task": serving.briefly(status.task_shape(view)), "status": serving.cleaned(agent_status.to_json(found))}
 
 
 @serving.with_keys(By.TOOL)
@@ -100,7 +98,7 @@ async def wait(
             await asyncio.sleep(LOOK_S)
             followed.look()
         views = followed.all()
-    shapes = [serving.briefly(tasks_json.task(view)) for view in views]
+    shapes = [serving.briefly(status.task_shape(view)) for view in views]
     ended = {view.id for view in views if view.final}
     return {"ended": [one for one in shapes if one["id"] in ended], "unfinished": [one for one in shapes if one["id"] not in ended]}
 
@@ -108,7 +106,7 @@ async def wait(
 def read_result(name: Name) -> dict[str, Any]:
     """What a task came to: how it ended and why, commits, tokens and cost, what its agent said last."""
     view = common.task_named(home(), name)
-    return {"note": serving.NOTE, "task": serving.cleaned(tasks_json.task(view))}
+    return {"note": serving.NOTE, "task": serving.cleaned(status.task_shape(view))}
 
 
 def diff(name: Name, stat: bool = False, offset: Offset = 0) -> dict[str, Any]:
@@ -128,7 +126,7 @@ def read_transcript(name: Name, offset: Offset = 0) -> dict[str, Any]:
     if not view.epoch:
         raise NotFound("no transcript of", on=view.id, why="it has not started", hint=f"nightcrew status {view.id}")
     tail = Tail(home().attempt(view.id, view.epoch) / "stdout.log")
-    text = "\n".join(views_transcript.lines(transcript.entries(view, _pieces(tail)), color=False))
+    text = "\n".join(transcript.lines(transcript.entries(view, _pieces(tail)), color=False))
     return {"task": view.id, "attempt": view.epoch, **serving.quoted(f"the agent of {view.id}", text, offset)}
 
 

@@ -5,5 +5,5 @@ page       the lines on the right                          heading    figures ab
 asking     one line, yes or no, a new task                 palette    every verb
 help       the keys                                        sgr        text of strangers, painted
 
-What it is given, reading and acts, is in `supervisor.views.protocols`.
+What it is given, reading and acts, is in `supervisor.views.crew`.
 """

@@ -14,8 +14,7 @@ from textual.screen import Screen
 
 from supervisor.kernel.ansi import plain
 from supervisor.kernel.errors import one_line
-from supervisor.views.crew import Crew
-from supervisor.views.protocols import Acts, Page, Reading, Text
+from supervisor.views.crew import Acts, Crew, Page, Reading, Text
 from supervisor.views.top.lists import CrewList, Footing, Heading, PageView, Tabs
 from supervisor.views.top.main_screen import Lookers, Main, Verbs, Wanted, key
 

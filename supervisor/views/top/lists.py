@@ -20,9 +20,8 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from supervisor.kernel.errors import one_line
-from supervisor.views.crew import Crew, Fact, Group, Row, Section
-from supervisor.views.protocols import Page
-from supervisor.views.protocols import Text as ProtocolsText
+from supervisor.views.crew import Crew, Fact, Group, Page, Row, Section
+from supervisor.views.crew import Text as ProtocolsText
 from supervisor.views.sgr import Look, runs
 from supervisor.views.status import columns, cut
 

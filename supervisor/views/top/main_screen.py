@@ -16,8 +16,7 @@ from textual.screen import Screen
 from supervisor.kernel.errors import NightcrewError
 from supervisor.kernel.states import TaskState
 from supervisor.store.queries import TaskView
-from supervisor.views.crew import Crew, Group, Row
-from supervisor.views.protocols import Acts, NewTask, Page, Reading, Text
+from supervisor.views.crew import Acts, Crew, Group, NewTask, Page, Reading, Row, Text
 from supervisor.views.top.lists import CrewList
 
 # Looking

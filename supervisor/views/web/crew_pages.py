@@ -23,8 +23,8 @@ from supervisor.results.reviews import Review
 from supervisor.results.verdicts import named
 from supervisor.store.queries import TaskView
 from supervisor.views import status
-from supervisor.views.protocols import Acts, NewTask, Reviewing, Text, Watched
-from supervisor.views.protocols import Page as Shown
+from supervisor.views.crew import Acts, NewTask, Reviewing, Text, Watched
+from supervisor.views.crew import Page as Shown
 from supervisor.views.web import events
 from supervisor.views.web.events import Feature, Handler, Page, Route, State
 from supervisor.views.web.sessions import Access, Who

@@ -38,7 +38,7 @@ from supervisor.store import archive, queries, sqlite
 from supervisor.store.journal import LOOKED_AT
 from supervisor.store.queries import LATELY, RunView, TaskView
 from supervisor.store.sqlite import LEDGER, Book
-from supervisor.views import document, figures, status, tasks_json, waits
+from supervisor.views import document, figures, status, waits
 from supervisor.views.report import pages
 from supervisor.views.web.events import Feature, Page, Route, Topic, plain
 from supervisor.views.web.sessions import Access, Who
@@ -355,7 +355,7 @@ def _archived(home: Home, db: sqlite3.Connection, before: str, room: int) -> lis
 def _run(home: Home, db: sqlite3.Connection, view: RunView) -> Shape:
     night = night_rows.of_run(db, view.id)
     return {
-        **tasks_json.run(view),
+        **status.run_shape(view),
         "archived": False,
         "reports": of_run(home, view.id),
         "night": None if night is None else {"state": str(night.state), "terms": night_view.words(night.terms), "why": one_line(night.why)},

@@ -11,7 +11,7 @@ from typing import Any
 from supervisor.kernel.states import TaskState
 from supervisor.store.queries import TaskView
 from supervisor.views import crew
-from supervisor.views.protocols import NewTask, Page, Text
+from supervisor.views.crew import NewTask, Page, Text
 from supervisor.views.status import Waiting
 from supervisor.views.top.app import TopApp
 

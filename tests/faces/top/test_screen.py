@@ -19,8 +19,7 @@ from textual.widgets import Input
 
 from supervisor.kernel.errors import Refused
 from supervisor.kernel.states import TaskState
-from supervisor.views.crew import Seen
-from supervisor.views.protocols import Page
+from supervisor.views.crew import Page, Seen
 from supervisor.views.top.app import TopApp
 from supervisor.views.top.main_screen import Main
 from tests.faces.top.kit import NOW, RUN, Stage, asks, text_of, view, working
