@@ -18,14 +18,16 @@ from pygments.util import ClassNotFound
 
 from supervisor.kernel.diffs import FileDiff, Hunk
 from supervisor.kernel.errors import NightcrewError, UsageError, one_line
+from supervisor.kernel.format import many
 from supervisor.results import reviews
 from supervisor.results.reviews import Review
-from supervisor.results.verdicts import named
+from supervisor.results.verdicts import Comment, named
 from supervisor.store.queries import TaskView
 from supervisor.views import status
 from supervisor.views.crew import Acts, NewTask, Reviewing, Text, Watched
 from supervisor.views.crew import Page as Shown
 from supervisor.views.web import events
+from supervisor.views.web.drawing import Element, el, span
 from supervisor.views.web.events import Feature, Handler, Page, Route, State
 from supervisor.views.web.sessions import Access, Who
 
@@ -265,53 +267,53 @@ def shape(found: Review) -> dict[str, Any]:
 
 def _about(found: Review) -> dict[str, Any]:
     head = list(reviews.head(found))[1:]
+    waiting = sum(one.sent is None for one in found.comments)
     return {
         "tip": found.tip,
-        "base": found.base,
-        "merged": found.merged,
-        "verdict": found.verdict,
-        "head": [[text, meant] for text, meant in head if not text.startswith("comment ")],
-        "waiting": sum(one.sent is None for one in found.comments),
+        "head": [el("li", text, class_=meant) for text, meant in head if not text.startswith("comment ")],
+        "waiting": many(waiting, "comment") if waiting else "",
         "final": found.view.final,
     }
 
 
 def _file(found: Review, one: FileDiff, left: int) -> dict[str, Any]:
-    rows = list(_lines(one, left))
-    comments = [
-        {
-            "number": said.number,
-            "line": said.last,
-            "text": said.text,
-            "sent": said.sent is not None,
-            "outdated": said.tip != found.tip,
-        }
-        for said in found.comments
-        if said.path == named(one.path)
-    ]
+    """`head` and `tail` around the table of `lines`: elements, or a line with its number in the older and the newer file, its sign and its
+    spans; `stat` is its line in the list of all files."""
+    shown, note = one_line(one.path), "binary" if one.binary else "too large to be shown whole" if one.cut else one.what
+    flags = [one_line(flag.why) for flag in found.flags if flag.path == one.path and flag.weakens]
+    beside: dict[int, list[Element]] = {}
+    for said in found.comments:
+        if said.path == named(one.path) and said.tip == found.tip:
+            beside.setdefault(said.last, []).append(_comment(said))
+    lines = list(_lines(one, left))
+    count = [span("plus", f"+{one.plus}"), span("minus", f"-{one.minus}"), span("muted", note)]
+    weak = span("minus", "! may weaken its gate") if flags else None
+    moved = f"{one_line(one.old_path)} → {shown}" if one.old_path else shown
+    is_cut = sum(len(hunk.lines) for hunk in one.hunks) > sum(not isinstance(line, Element) for line in lines)
     return {
         "path": named(one.path),
-        "shown": one_line(one.path),
-        "was": one_line(one.old_path),
-        "status": one.status,
-        "plus": one.plus,
-        "minus": one.minus,
-        "note": "binary" if one.binary else "too large to be shown whole" if one.cut else one.what,
-        "flags": [one_line(flag.why) for flag in found.flags if flag.path == one.path and flag.weakens],
-        "lines": rows,
-        "more": sum(len(hunk.lines) for hunk in one.hunks) > sum(row[2] != "@" for row in rows),
-        "comments": comments,
+        "shown": shown,
+        "stat": el("li", span("muted", one.status), el("a", shown, href="#"), *count, weak),
+        "head": [el("h3", span("muted", one.status), moved, *count), *(el("p", why, class_="flag") for why in flags)],
+        "lines": [piece for line in lines for piece in (line, *(() if isinstance(line, Element) else beside.get(line[1], ())))],
+        "tail": [el("p", "more is not shown: nightcrew diff", class_="more")] if is_cut else [],
     }
 
 
+def _comment(said: Comment) -> Element:
+    drop = el("button", "Remove", type="button", data_number=said.number) if said.sent is None else None
+    cell = el("td", el("strong", "comment: " if said.sent is None else "sent: "), said.text, drop, colspan=4)
+    return el("tr", cell, class_="comment")
+
+
 def _lines(one: FileDiff, left: int) -> Iterator[list[Any]]:
-    """Each with its number in the older and the newer file, its sign (`@` between hunks) and its spans."""
+    """Each with its number in the older and the newer file, its sign and its spans; an element between hunks."""
     lexer = _lexer(one)
     for number, hunk in enumerate(one.hunks):
         if left <= 0:
             return
         if number:
-            yield [None, None, "@", []]
+            yield el("tr", el("td", "···", colspan=4), class_="gap")
         yield from _hunk(hunk, lexer, left, crlf=one.crlf)
         left -= len(hunk.lines)
 
