@@ -252,7 +252,8 @@ def render_html(document: Document) -> str:
 
 @cache
 def script_and_style() -> tuple[str, str]:
-    return (_HERE / "document.js").read_text("utf-8"), (_HERE / "document.css").read_text("utf-8")
+    script, *styles = ((_HERE / name).read_text("utf-8") for name in ("document.js", "base.css", "document.css"))
+    return script, "".join(styles)
 
 
 @cache

@@ -320,7 +320,7 @@ def _event(kind: str, said: Mapping[str, Any]) -> bytes:
 TEXT_MAX = 400
 """Characters of one thing that is said in a row."""
 Span = list[Any]
-"""A text, and classes, and where it has any its colour and that behind it as `#rrggbb`."""
+"""A text, and classes, and where it has any its colour and that behind it, as `_hex` gives them."""
 
 
 def crew(found: Crew) -> dict[str, Any]:
@@ -346,7 +346,7 @@ def _row(row: Row) -> dict[str, Any]:
         "letter": row.letter,
         "word": row.word,
         "means": LETTERS[row.letter],
-        "color": f"f{int(row.color) - 30}" if row.color != "2" else "dim",
+        "color": f"var(--k{int(row.color) - 30})" if row.color != "2" else "var(--muted)",
         "since": row.since,
         "ended": row.ended,
         "place": row.place,
@@ -365,18 +365,18 @@ def lines(given: Iterable[str]) -> list[list[Span]]:
 
 
 def _span(text: str, look: Mapping[str, object]) -> Span:
-    ink, paper = look.get("color"), look.get("bgcolor")
-    classes = [name for name in look if look[name] is True]
-    classes += [f"{letter}{color}" for letter, color in (("f", ink), ("b", paper)) if isinstance(color, int) and color < 16]
-    own = [_hex(color) if not (isinstance(color, int) and color < 16) else "" for color in (ink, paper)]
-    return [text, " ".join(classes), *own] if any(own) else [text, " ".join(classes)] if classes else [text]
+    classes = " ".join(name for name in look if look[name] is True)
+    colors = [_hex(look.get(name)) for name in ("color", "bgcolor")]
+    return [text, classes, *colors] if any(colors) else [text, classes] if classes else [text]
 
 
 def _hex(color: object) -> str:
-    """Of the colours beyond the first 16, which every terminal has alike."""
+    """`#rrggbb`; of the first 16 colours, which every terminal shows in its own way, the name that the page's style sheet has."""
     match color:
         case (int(red), int(green), int(blue)):
             return f"#{red:02x}{green:02x}{blue:02x}"
+        case int(number) if number < 16:
+            return f"k{number}"
         case int(number) if number >= 232:
             return f"#{8 + 10 * (number - 232):02x}" + f"{8 + 10 * (number - 232):02x}" * 2
         case int(number):

@@ -13,7 +13,6 @@ import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path, PurePath
 from typing import Any
 from urllib.parse import quote
@@ -155,7 +154,6 @@ def page(home: Home, run: str, name: str) -> str:
 Read = Callable[[Asked], Mapping[str, Any]]
 SHARED_S = 1.0
 """An answer is given to all who ask for the same in so many seconds."""
-VENDOR = Path(__file__).parent / "vendor"
 _ROWS = ("Runs", "Trains", "Maps", "Memory", "Mail", "Audit", "Resources", "More")
 PAGES = (
     Page("/limits", "Limits", "limits.js", "Limits"),
@@ -182,8 +180,6 @@ def feature(sources: Sources) -> Feature:
         routes=(
             *(Route("GET", f"/data/{name}", Access.DATA, _data(read)) for name, read in sources.reads.items()),
             Route("GET", "/report/{run}/{kind}/{proof}", Access.PAGE, _report(sources)),
-            Route("GET", "/uplot.js", Access.OPEN, _vendored(_uplot, "text/javascript")),
-            Route("GET", "/uplot.css", Access.OPEN, _vendored(_uplot_style, "text/css")),
         ),
         topics=sources.topics,
     )
@@ -253,37 +249,6 @@ def _report(sources: Sources) -> Callable[[web.Request, Who | None], Any]:
         return web.Response(text=page, content_type="text/html", headers={"Content-Security-Policy": report_policy()})
 
     return answer
-
-
-# What draws the charts ------------------------------------------------------------------------------------------------------------
-
-
-def _vendored(read: Callable[[], bytes], kind: str) -> Callable[[web.Request, Who | None], Any]:
-    async def answer(request: web.Request, who: Who | None) -> web.StreamResponse:  # noqa: ARG001 - a handler
-        body = read()
-        tag = f'"{hashlib.sha256(body).hexdigest()[:16]}"'
-        headers = {"ETag": tag, "Cache-Control": "no-cache"}
-        if request.headers.get("If-None-Match") == tag:
-            return web.Response(status=304, headers=headers)
-        return web.Response(body=body, content_type=kind, charset="utf-8", headers=headers)
-
-    return answer
-
-
-@cache
-def _uplot() -> bytes:
-    """As a module, with its licence: what the reports hold in themselves."""
-    licence, script = (_text(VENDOR / name) for name in ("LICENSE", "uPlot.iife.min.js"))
-    return f"/*!\n{licence.rstrip()}\n*/\n{script}\nexport default uPlot;\n".encode()
-
-
-@cache
-def _uplot_style() -> bytes:
-    return (VENDOR / "uPlot.min.css").read_bytes()
-
-
-def _text(file: Path) -> str:
-    return file.read_text(encoding="utf-8")
 
 
 # Projects

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-import mimetypes
 import re
 import resource
 import traceback
@@ -98,7 +97,7 @@ def _link(one: Page, shown: Page) -> str:
 # `ACT`.
 
 
-STATIC = File(__file__).parent / "static"
+STATIC, VENDOR = (File(__file__).parent / name for name in ("static", "vendor"))
 KEY_HEADER = "X-Nightcrew-Key"
 COOKIE_S = 30 * 86400
 TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
@@ -307,13 +306,11 @@ def _file(request: web.Request, name: str) -> web.Response:
 @cache
 def _files() -> dict[str, tuple[bytes, str, str]]:
     """By name: what it holds, its type, its tag. Read once: nothing that a browser names is ever opened."""
-    found = {}
-    for file in STATIC.rglob("*"):
-        if file.is_file():
-            body = file.read_bytes()
-            kind = TYPES.get(file.suffix) or mimetypes.guess_type(file.name)[0] or "text/plain"
-            found[file.name] = (body, kind, f'"{hashlib.sha256(body).hexdigest()[:16]}"')
-    return found
+    bodies = {file.name: file.read_bytes() for file in (*STATIC.iterdir(), *VENDOR.iterdir())}
+    bodies["web.css"] = (STATIC.parents[1] / "base.css").read_bytes() + bodies["web.css"]
+    bodies["uplot.js"] = b"/*!\n%b*/\n%b\nexport default uPlot;\n" % (bodies["LICENSE"], bodies["uPlot.iife.min.js"])
+    tags = {name: f'"{hashlib.sha256(body).hexdigest()[:16]}"' for name, body in bodies.items()}
+    return {name: (body, TYPES.get(File(name).suffix, "text/plain"), tags[name]) for name, body in bodies.items()}
 
 
 # Connections

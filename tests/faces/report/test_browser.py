@@ -32,8 +32,16 @@ def fills(opened: Opened, kind: str) -> set[str]:
 
 def colour(opened: Opened, name: str) -> str:
     """A colour of the style sheet as the browser spells it."""
-    text: str = opened.page.evaluate(f"getComputedStyle(document.documentElement).getPropertyValue('--{name}').trim()")
-    return f"rgb({', '.join(str(int(text[at : at + 2], 16)) for at in (1, 3, 5))})"
+    found: str = opened.page.evaluate(
+        f"""() => {{
+            const probe = document.body.appendChild(document.createElement("span"));
+            probe.style.color = "var(--{name})";
+            const found = getComputedStyle(probe).color;
+            probe.remove();
+            return found;
+        }}"""
+    )
+    return found
 
 
 @pytest.mark.parametrize("name", NAMES)

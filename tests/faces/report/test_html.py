@@ -198,10 +198,6 @@ def test_the_size_of_an_ordinary_analysis() -> None:
     assert len(pages.render_html(analysis(findings=500, tasks=10)).encode()) < 300_000
 
 
-def colours(block: str) -> dict[str, str]:
-    return dict(re.findall(r"--([a-z]+): (#[0-9a-f]{6})", block))
-
-
 def luminance(colour: str) -> float:
     parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
     red, green, blue = (part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
@@ -210,8 +206,8 @@ def luminance(colour: str) -> float:
 
 def test_every_colour_of_text_can_be_read_by_day_and_by_night() -> None:
     _, style = document.script_and_style()
-    light, dark = (colours(block) for block in style.split(":root {")[1:3])
-    for theme in (light, light | dark):
+    both = re.findall(r"--([a-z]+): light-dark\((#[0-9a-f]{6}), (#[0-9a-f]{6})\);", style)
+    for theme in ({name: light for name, light, _ in both}, {name: dark for name, _, dark in both}):
         for name in ("ink", "muted", "accent", "high", "medium", "low", "good"):
             for ground in ("paper", "raised"):
                 bright, dim = sorted((luminance(theme[name]), luminance(theme[ground])), reverse=True)

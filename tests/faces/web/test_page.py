@@ -156,13 +156,13 @@ def _screen(house: House, name: str, text: str) -> bool:
 def test_the_live_screen_of_an_agent(visit: Visit, crewed: House) -> None:
     page = visit(agent(crewed, "works")).page
     expect_text(page, ".screen div", "step ")
-    red = page.locator(".screen .f1", has_text="red")
+    red = page.locator('.screen span[style*="--k1)"]', has_text="red")
     if red.count():  # while it has not scrolled away
         assert page.locator(".screen").inner_text().count("<script>alert(2)</script>") == 1
     before = page.locator(".screen div", has_text="step ").last.inner_text()
     wait_until(lambda: page.locator(".screen div", has_text="step ").last.inner_text() != before, "the screen to go on")
     page.keyboard.press("4")
-    expect_text(page, ".log .f1", "red")
+    expect_text(page, '.log span[style*="--k1)"]', "red")
     assert page.locator(".log span", has_text="own").first.evaluate("node => node.style.color") == "rgb(1, 2, 3)"
     assert "<script>alert(2)</script>" in page.locator(".log div").first.inner_text()
     page.keyboard.press("5")

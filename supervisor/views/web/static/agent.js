@@ -26,7 +26,7 @@ function show() {
   if (!is) return;
   const running = is.state === "running", final = !["waiting", "ready", "running", "paused", "parked"].includes(is.state);
   setText(letter, row ? row.letter : is.state[0].toUpperCase());
-  letter.className = `letter ${row ? row.color : "dim"}`;
+  letter.style.color = row ? row.color : "var(--muted)";
   letter.setAttribute("aria-label", row ? row.means : is.state);
   setText(heading, is.name);
   setText(title, is.title);

@@ -47,6 +47,8 @@ export function arrange(parent, nodes) {
   }
 }
 
+const color = (name) => (name[0] === "k" ? `var(--${name})` : name);
+
 /** One line of spans (`wire.lines`) as nodes. Classes and colours are the server's own; the texts are strangers'. */
 export function line(spans, tag = "div") {
   const made = document.createElement(tag);
@@ -57,8 +59,11 @@ export function line(spans, tag = "div") {
     }
     const span = document.createElement("span");
     if (classes) span.className = classes;
-    if (/^#[0-9a-f]{6}$/.test(ink || "")) span.style.color = ink;
-    if (/^#[0-9a-f]{6}$/.test(paper || "")) span.style.backgroundColor = paper;
+    if (ink) span.style.color = color(ink);
+    if (paper && paper !== "k0") {
+      span.style.backgroundColor = color(paper);
+      if (paper[0] === "k") span.style.color = "var(--raised)"; // readable on it, whatever colour was asked for
+    }
     span.textContent = text;
     made.append(span);
   }

@@ -57,10 +57,9 @@ function update(id, facts) {
   setText(row.letter, facts.letter);
   row.letter.title = facts.means;
   row.letter.setAttribute("aria-label", facts.means);
-  row.letter.className = `letter ${facts.color}`;
+  row.letter.style.color = row.word.style.color = facts.color;
   setText(row.name, facts.name);
   setText(row.word, facts.word);
-  row.word.className = `word ${facts.color}`;
   setText(row.title, facts.title);
   setText(row.says, facts.says);
   row.text.title = [facts.title, facts.says].filter(Boolean).join("\n");

@@ -1,15 +1,21 @@
-import uPlot from "/uplot.js";
+import uPlot from "/static/uplot.js";
 import { el, follow, setText } from "./core.js";
 import { main, moment, nodes, redraw, table } from "./show.js";
 import { clock, duration, percent, short } from "./format.js";
 
 // Charts over time. Each is drawn by uPlot, named by letters as well as by colours, and has a table with the same figures.
 
-if (!document.querySelector('link[href="/uplot.css"]')) document.head.append(el("link", { rel: "stylesheet", href: "/uplot.css" }));
+if (!document.querySelector('link[href="/static/uPlot.min.css"]')) document.head.append(el("link", { rel: "stylesheet", href: "/static/uPlot.min.css" }));
 
 const FONT = "12px system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', sans-serif";
 const ROWS = 20;
-const ink = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+const probe = el("span", { hidden: true });
+main.append(probe);
+/** A colour of the style sheet, as a canvas takes it. */
+function ink(name) {
+  probe.style.color = `var(--${name})`;
+  return getComputedStyle(probe).color;
+}
 const charts = new Set();
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => charts.forEach((one) => one.repaint()));
 
