@@ -151,7 +151,7 @@ class PageReader:
         self._where = where
 
     def page(self, view: TaskView, page: Page, mark: str) -> Text | None:
-        """As `Reading.page`."""
+        """A page of a task, None when it is still as `mark` says. Never raises: what is wrong is on the page."""
         try:
             return self._page(view, page, mark)
         except (NightcrewError, OSError) as error:
@@ -245,7 +245,8 @@ class PageReader:
         return Text([*head, *colored_diff.lines(found.diffs, reviews.beside(found), color=True)], made)
 
     def result(self, view: TaskView, mark: str) -> tuple[Review, str] | None:
-        """As `Watched.result`."""
+        """What it changed, and of what that was made; None when it is still as `mark` says. Raises NightcrewError."""
+
         if not view.branch:
             raise NotFound("no branch yet of", on=view.id)
         with contextlib.closing(common.ledger(self._where, view.id)) as db:
@@ -258,7 +259,7 @@ class PageReader:
             return replace(found, left_out=taking.left_out(db, view, repository) if view.final else ()), made
 
     def view(self, task: str) -> TaskView:
-        """As `Watched.view`."""
+        """A task by its full id, also an archived one. Raises NotFound."""
         with contextlib.closing(common.ledger(self._where, task)) as db:
             return queries.one(db, task)
 
@@ -348,7 +349,7 @@ class _Rows:
 
 
 class Lookout(PageReader):
-    """`Watched` of one home. One thread looks at the crew, and one at the pages."""
+    """What `top` and the page look at. One thread looks at the crew, and one at the pages."""
 
     def __init__(self, where: Home) -> None:
         super().__init__(where)
@@ -363,7 +364,7 @@ class Lookout(PageReader):
         self._done = 0
 
     def crew(self, visible: Collection[str]) -> Crew:
-        """As `Reading.crew`."""
+        """The crew now; what was said last of the `visible` tasks alone. Never raises."""
         try:
             return self._crew(visible)
         except (NightcrewError, sqlite3.Error, OSError) as error:
@@ -471,14 +472,15 @@ PROJECTS_OF = 200
 
 
 class VerbActs:
-    """In the process of the command, with the person's own rights and environment."""
+    """What a person does in `top` and on the page, with the person's own rights and environment. Each act does what the verb of the same
+    name does, and returns one sentence; all raise NightcrewError. `verbs`: every verb with its line of help."""
 
     def __init__(self, where: Home, verbs: Mapping[str, str]) -> None:
         self._where = where
         self.verbs = verbs
 
     def kinds(self) -> Sequence[str]:
-        """As `Acts.kinds`."""
+        """The kinds of agent that are installed, the usual one first."""
         import shutil
 
         from agents.kinds import kinds
@@ -499,7 +501,7 @@ class VerbActs:
         return ""
 
     def repositories(self) -> Sequence[str]:
-        """As `Acts.repositories`."""
+        """The checkouts in which a task can be started: the one around us, then those in which something was run, the newest first."""
         from supervisor.client import submit
 
         found = list[str]()
@@ -511,17 +513,18 @@ class VerbActs:
         return list(dict.fromkeys(found))
 
     def merge_question(self, task: str) -> str:
-        """As `Acts.merge_question`."""
+        """Return the question to ask before `take`; it names the branch and the size of the result."""
+
         with contextlib.closing(common.ledger(self._where, task)) as db:
             found = taking.result(db, queries.one(db, task))
             return reviews.merge_question(db, queries.one(db, found.task), found.repository, found.tip)
 
     def attach(self, view: TaskView) -> str:
-        """As `Acts.attach`."""
+        """Into its pane, on this terminal; returns when the person has left it."""
         return self.run(["attach", view.id])
 
     def run(self, words: Sequence[str]) -> str:
-        """As `Acts.run`."""
+        """`nightcrew WORDS` on this terminal."""
         code = subprocess.run([sys.executable, "-I", "-m", "supervisor.cli.main", *words], check=False).returncode
         return f"nightcrew {' '.join(words)}" + (f" left with {code}" if code else "")
 
@@ -606,7 +609,8 @@ def _named(tasks: Sequence[str]) -> str:
 
 
 class ReviewActs:
-    """`Reviewing` of one home."""
+    """What a person says of a result, as `nightcrew review`. Each returns one sentence; all raise NightcrewError. `tip`: the commit that
+    the person saw; Refused when it is another by now."""
 
     def __init__(self, where: Home) -> None:
         self._where = where

@@ -1,9 +1,7 @@
 """`nightcrew top`: the crew on one screen.
 
-app        keys to acts, and what was read to widgets      crew_list  the groups on the left
-page       the lines on the right                          heading    figures above, what was said below
-asking     one line, yes or no, a new task                 palette    every verb
-help       the keys                                        sgr        text of strangers, painted
+app          the screen: layout, and what is shown      main_screen  keys to acts, and the threads that look
+lists        the widgets                                dialogs      what is asked, and the help
 
-What it is given, reading and acts, is in `supervisor.views.crew`.
+`supervisor.client.crew` reads and acts for it.
 """

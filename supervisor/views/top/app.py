@@ -14,12 +14,14 @@ from textual.screen import Screen
 
 from supervisor.kernel.ansi import plain
 from supervisor.kernel.errors import one_line
-from supervisor.views.crew import Acts, Crew, Page, Reading, Text
+from supervisor.views.crew import Crew, Page, Text
 from supervisor.views.top.lists import CrewList, Footing, Heading, PageView, Tabs
 from supervisor.views.top.main_screen import Lookers, Main, Verbs, Wanted, key
 
 if TYPE_CHECKING:
     from textual.widgets import Input  # a start has no time for it
+
+    from supervisor.client.crew import Lookout, VerbActs
 
 LINE = "line"
 """The class of the one on which something is typed."""
@@ -88,7 +90,7 @@ class TopApp(App[None]):
             super().__init__()
             self.key, self.text = key, text
 
-    def __init__(self, reading: Reading, acts: Acts) -> None:
+    def __init__(self, reading: Lookout, acts: VerbActs) -> None:
         super().__init__(ansi_color=True)
         self.acts = acts
         self._page = Page.SCREEN

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, Protocol, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual.binding import Binding, BindingType
 from textual.command import DiscoveryHit, Hit, Hits, Provider
@@ -16,8 +16,11 @@ from textual.screen import Screen
 from supervisor.kernel.errors import NightcrewError
 from supervisor.kernel.states import TaskState
 from supervisor.store.queries import TaskView
-from supervisor.views.crew import Acts, Crew, Group, NewTask, Page, Reading, Row, Text
-from supervisor.views.top.lists import CrewList
+from supervisor.views.crew import Crew, Group, NewTask, Page, Row, Text
+
+if TYPE_CHECKING:
+    from supervisor.client.crew import Lookout
+    from supervisor.views.top.app import TopApp
 
 # Looking
 # -------
@@ -81,7 +84,7 @@ class Looker(threading.Thread):
 class Lookers:
     """Both of them, and what they look at."""
 
-    def __init__(self, reading: Reading, crew: Callable[[Crew], object], page: Callable[[str, Text], object]) -> None:
+    def __init__(self, reading: Lookout, crew: Callable[[Crew], object], page: Callable[[str, Text], object]) -> None:
         """`crew` and `page` take what was seen, in the thread that saw it."""
         self._reading = reading
         self._tell_crew, self._tell_page = crew, page
@@ -139,24 +142,6 @@ class Lookers:
 # The keys that act: each asks for what the verb of the same name does, in a thread, or on the terminal itself.
 
 
-class Top(Protocol):
-    """What it asks of the app."""
-
-    acts: Acts
-    list: CrewList
-    lookers: Lookers
-
-    def say(self, text: str, *, bad: bool = False) -> None: ...
-
-    async def ask_line(self, prompt: str, value: str, done: Callable[[str], None]) -> None: ...
-
-    async def begin_command(self, verb: str) -> None: ...
-
-    def choose(self, page: Page) -> None: ...
-
-    def action_anew(self) -> None: ...
-
-
 def key(keys: str, action: str) -> Binding:
     """One that no footer shows."""
     return Binding(keys, action, show=False)
@@ -199,9 +184,9 @@ class Main(Screen[None]):
     ]
 
     @property
-    def top(self) -> Top:
+    def top(self) -> TopApp:
         """The app: it is a screen of that one alone."""
-        return cast("Top", self.app)
+        return cast("TopApp", self.app)
 
     def _rows(self) -> list[Row]:
         rows = self.top.list.chosen()
@@ -353,8 +338,8 @@ class Verbs(Provider):
     """As `nightcrew --help` lists them."""
 
     @property
-    def _top(self) -> Top:
-        return cast("Top", self.app)
+    def _top(self) -> TopApp:
+        return cast("TopApp", self.app)
 
     async def discover(self) -> Hits:
         """Of Textual."""

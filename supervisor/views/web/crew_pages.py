@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 from pygments.lexer import Lexer
@@ -24,12 +24,15 @@ from supervisor.results.reviews import Review
 from supervisor.results.verdicts import Comment, named
 from supervisor.store.queries import TaskView
 from supervisor.views import status
-from supervisor.views.crew import Acts, NewTask, Reviewing, Text, Watched
+from supervisor.views.crew import NewTask, Text
 from supervisor.views.crew import Page as Shown
 from supervisor.views.web import events
 from supervisor.views.web.drawing import Element, el, span
 from supervisor.views.web.events import Feature, Handler, Page, Route, State
 from supervisor.views.web.sessions import Access, Who
+
+if TYPE_CHECKING:
+    from supervisor.client.crew import Lookout, ReviewActs, VerbActs
 
 # Acting
 # ------
@@ -84,7 +87,7 @@ def task_id(text: str) -> str:
     return text
 
 
-def routes(acts: Acts, acted: Callable[[], None]) -> Sequence[Route]:
+def routes(acts: VerbActs, acted: Callable[[], None]) -> Sequence[Route]:
     """One route a verb; `acted` is called after each."""
     verbs: Mapping[str, Act] = {
         "send": lambda body: acts.send(body.tasks(), body.text("text")),
@@ -103,7 +106,7 @@ def routes(acts: Acts, acted: Callable[[], None]) -> Sequence[Route]:
     return [*asked, *(act(f"/act/{verb}", do, acted) for verb, do in verbs.items())]
 
 
-def _new_task(acts: Acts, body: Body) -> NewTask:
+def _new_task(acts: VerbActs, body: Body) -> NewTask:
     """Raises UsageError for a kind or a repository that the page was not offered."""
     kind, repo = body.text("kind"), body.text("repo")
     if kind not in acts.kinds():
@@ -179,7 +182,7 @@ class CrewTopic:
 
     pause_s = 0.1
 
-    def __init__(self, reading: Watched) -> None:
+    def __init__(self, reading: Lookout) -> None:
         self._reading = reading
         self._looked = False
 
@@ -199,10 +202,10 @@ class CrewTopic:
 class CrewPage:
     """The page, and what others have to say when something was changed."""
 
-    def __init__(self, reading: Callable[[], Watched], acts: Acts) -> None:
+    def __init__(self, reading: Callable[[], Lookout], acts: VerbActs) -> None:
         """`reading` makes one for a topic, which belongs to that."""
         self._reading, self._acts = reading, acts
-        self._now: Watched | None = None
+        self._now: Lookout | None = None
 
     def acted(self) -> None:
         """Look at everything anew: a person just changed something."""
@@ -375,13 +378,13 @@ SLOW_S = {Shown.SCREEN: 0.5, Shown.DIFF: 3.0, Shown.LOG: 1.0, Shown.TALK: 1.0, S
 """The same when it does not change."""
 SHIFTS = 100
 """Lines at the top of a log that may go at once and yet be known as gone."""
-Look = Callable[[], Watched]
+Look = Callable[[], "Lookout"]
 
 
 class PageTopic:
     """Lines of one task. They have numbers that stay when others above them go, so that what is new is all that is sent."""
 
-    def __init__(self, looking: Watched, task: str, page: Shown) -> None:
+    def __init__(self, looking: Lookout, task: str, page: Shown) -> None:
         self._looking, self._task, self._page = looking, task, page
         self._mark, self._first, self._lines = "", 0, list[str]()
         self._of = ""
@@ -433,7 +436,7 @@ class DiffTopic:
 
     pause_s = SLOW_S[Shown.DIFF]
 
-    def __init__(self, looking: Watched, task: str) -> None:
+    def __init__(self, looking: Lookout, task: str) -> None:
         self._looking, self._task = looking, task
         self._mark = ""
 
@@ -453,7 +456,7 @@ class DiffTopic:
         """As `Topic.close`."""
 
 
-def feature(looking: Look, reviewing: Reviewing, acted: Callable[[], None]) -> Feature:
+def feature(looking: Look, reviewing: ReviewActs, acted: Callable[[], None]) -> Feature:
     """`looking` makes one for each topic, which belongs to its thread."""
 
     def lines(rest: str) -> PageTopic:
@@ -469,7 +472,7 @@ def feature(looking: Look, reviewing: Reviewing, acted: Callable[[], None]) -> F
     )
 
 
-def _acts(reviewing: Reviewing, acted: Callable[[], None]) -> Sequence[Route]:
+def _acts(reviewing: ReviewActs, acted: Callable[[], None]) -> Sequence[Route]:
     return (
         act(
             "/act/comment",

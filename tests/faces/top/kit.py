@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, cast
 
 from supervisor.kernel.states import TaskState
 from supervisor.store.queries import TaskView
@@ -111,7 +111,7 @@ class Stage:
         return self._did("go_on", task, prompt)
 
     def app(self) -> TopApp:
-        return TopApp(self, self)
+        return TopApp(cast(Any, self), cast(Any, self))
 
 
 def asks(*names: str) -> Waiting:
