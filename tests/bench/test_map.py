@@ -13,8 +13,8 @@ from nightcrew.plugins.bench import map as measure
 from nightcrew.plugins.bench.map import Options
 from tests.bench.test_spawn import users_of
 
-TINY = Options(files=60, agents=3, work_s=8.0, crashes=0.1, pools=1, calls=20, seed=3)
-KEYS = {"files", "agents", "wall_s", "pool_wall_s", "efficiency", "crashes_injected", "lost", "duplicates", "resume_s", "prompt"}
+TINY = Options(files=60, agents=3, work_s=8.0, crashes=0.1, pools=1, seed=3)
+KEYS = {"files", "agents", "wall_s", "pool_wall_s", "efficiency", "crashes_injected", "lost", "duplicates", "resume_s"}
 
 
 @pytest.mark.soak
@@ -24,7 +24,6 @@ def test_every_figure_is_there(tmp_path: Path) -> None:
     report: dict[str, Any] = json.loads(json.dumps(measure.measure(TINY, tmp_path, said.append)))
     assert report.keys() >= KEYS
     assert (report["files"], report["agents"], report["lost"], report["duplicates"]) == (60, 3, 0, 0)
-    assert {name: report["prompt"][name] for name in ("calls", "failed", "upstream_429")} == {"calls": 20, "failed": 0, "upstream_429": 0}
     assert report["crashes_injected"] > 0 and 0 < report["resume_did"] <= report["resume_missing"]
     assert min(report["wall_s"], report["pool_wall_s"], report["efficiency"], report["resume_s"]) > 0
     assert "efficiency" not in measure.table(report) and "of a pool's throughput" in measure.table(report)

@@ -14,7 +14,6 @@ from typing import Any
 import click
 
 from supervisor.client import common
-from supervisor.kernel.errors import UsageError
 
 Option = Callable[[Any], Any]
 _UNDER = click.option(
@@ -46,16 +45,12 @@ def _run(module: str, *, as_json: bool, quick: bool = False, under: Path | None 
         click.echo(suite.table(report))
 
 
-def _add(name: str, about: str, *options: Option, run: Callable[..., None]) -> None:
-    wrapped: Any = lambda **given: run(**given)  # noqa: E731 - click writes its options onto it
+def _suite(name: str, module: str, about: str, *options: Option) -> None:
+    wrapped: Any = partial(_run, module)
     for option in reversed((*options, common.json_option)):
         wrapped = option(wrapped)
     text = f"{about} It measures and never judges: the exit code says only whether it ran.\n\n\b\nnightcrew bench {name} --json"
     command.command(name=name, help=text)(wrapped)
-
-
-def _suite(name: str, module: str, about: str, *options: Option) -> None:
-    _add(name, about, *options, run=partial(_run, module))
 
 
 def _quick(what: str) -> Option:
@@ -165,23 +160,11 @@ _suite(
 )
 
 
-def _gateway(*, learned: bool, scenarios: tuple[str, ...], seed: int, **common_options: Any) -> None:
-    if learned:
-        _run("gateway.learned", scenarios=scenarios, seed=seed, **common_options)
-    elif scenarios:
-        raise UsageError("--scenario goes with --learned", hint="nightcrew bench gateway --learned")
-    else:
-        _run("gateway.measure", **common_options)
-
-
-_add(
+_suite(
     "gateway",
+    "gateway.measure",
     "What the gateway costs: CPU, time added to a request, memory; beside LiteLLM's proxy where `make bench-peers` installed it. Real"
     " sockets and a real account; the provider is a process of this machine. A full run takes some minutes.",
-    _quick("5,000 requests instead of 100,000; scenarios of 50 s"),
-    click.option("--learned", is_flag=True, help="Instead: how it learns limits that nobody told it, in six scenarios of 150 s."),
-    click.option("--scenario", "scenarios", multiple=True, help="With --learned: only this one (can be given again)."),
-    _seed("the provider's answers and outside use, with --learned"),
+    _quick("5,000 requests instead of 100,000"),
     _UNDER,
-    run=_gateway,
 )

@@ -64,17 +64,6 @@ def missed(aims: Iterable[Aim], figures: Mapping[str, Any]) -> list[str]:
     return [aim.figure for aim in aims if not aim.met(aim.value(figures))]
 
 
-def of_learning(most_429: int, phantom: str) -> tuple[Aim, ...]:
-    """The aims of a gateway that learns its limits, in virtual time and over sockets. `phantom` is the key of the outside use that it
-    claimed and that was not there, as a part of the limit."""
-    return (
-        Aim("upstream_429", most_429),
-        Aim("utilisation_after_1min", 0.95, at_least=True),
-        Aim(phantom, 0.02),
-        Aim("stalls_s", 5.0),
-    )
-
-
 def rows(aims: Iterable[Aim], *reports: Mapping[str, Any] | None) -> Iterator[str]:
     """Yield a line for each aim: its value in each report, its unit, and whether the first report misses it."""
     for aim in aims:

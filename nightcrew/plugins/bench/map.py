@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import hashlib
 import json
@@ -12,12 +11,9 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import aiohttp
 
 from nightcrew.plugins.bench import pool
 from nightcrew.plugins.bench.crews import (
@@ -34,13 +30,7 @@ from nightcrew.plugins.bench.crews import (
     until,
 )
 from nightcrew.plugins.bench.figures import Aim, rows
-from nightcrew.plugins.bench.gateway import measure as workspace
-from nightcrew.plugins.bench.gateway.learned import Sample, sample
-from nightcrew.plugins.sim.child import Simulator
 from supervisor.features.map import open_map
-from supervisor.features.map.prompts import PromptTerms
-from supervisor.features.map.worker.prompt import Answered, Prompter, api
-from supervisor.gateway.admission.types import Limits
 from supervisor.host import cores, processes
 from supervisor.host.paths import Home
 from supervisor.kernel import records
@@ -137,122 +127,6 @@ def mapped_files(repository: Path) -> list[str]:
     return sorted((path.relative_to(repository).as_posix() for path in found), key=lambda name: name.encode())
 
 
-# Prompt
-# ------
-# One-shot prompts of a map against a limit of tokens: as many calls as workers make, through the real gateway, to the simulated
-# provider.
-#
-# The calls are those of a map's workers (`supervisor.features.map.worker.prompt`), with the tokens of as many attempts; what they took,
-# and what of the limit was used, is the provider's own account.
-
-
-LIMITS = Limits(rpm=4000, itpm=450_000, otpm=90_000)
-"""Those of the figures for the gateway, but for more requests: prompts of one shot are short."""
-OUTPUT_MEAN, TOKENS_PER_S = 40.0, 80.0
-LOOK_S = 0.25
-ANSWER_TOKENS = 400
-
-
-@dataclass(frozen=True, slots=True)
-class PromptOptions:
-    """How much is asked. `size`: bytes of an item's content; 2,400 are some 700 tokens."""
-
-    calls: int = 2000
-    workers: int = 8
-    at_once: int = 8
-    """Calls of each worker."""
-    size: int = 2400
-    seed: int = 1
-
-
-def measure_prompt(options: PromptOptions, under: Path | None = None) -> dict[str, Any]:
-    """The report's `prompt`. Raises ToolFailed when a process did not start."""
-    with private_place(under) as root:
-        home = Home(root / "home")
-        tokens = workspace.agents(home, options.workers)
-        told = f"rpm = {LIMITS.rpm}\nitpm = {LIMITS.itpm}\notpm = {LIMITS.otpm}"
-        with (
-            Simulator(limits=LIMITS, tokens_per_s=TOKENS_PER_S, output_mean=OUTPUT_MEAN, seed=options.seed, keep_last=0) as provider,
-            workspace.gateway(home, provider.url, {}, limits=told) as server,
-        ):
-            began = time.perf_counter()
-            answers, samples = asyncio.run(_run(options, provider.url, f"http://127.0.0.1:{server.port}", tokens))
-            wall_s = time.perf_counter() - began
-            tally = provider.tally()
-    return _report(options, answers, samples, wall_s, sum(tally.refused.values()))
-
-
-def _report(options: PromptOptions, answers: Sequence[Answered], samples: Sequence[Sample], wall_s: float, refused: int) -> dict[str, Any]:
-    used = [answer.usage for answer in answers]
-    one_call = sum(one.limited_input for one in used) / len(used)
-    return {
-        "calls": sum(answer.asks for answer in answers),
-        "tokens": sum(one.total for one in used),
-        "upstream_429": refused,
-        "failed": sum(1 for answer in answers if answer.error),
-        "utilisation": round(utilisation(samples, options.calls, one_call), 4),
-        "wall_s": round(wall_s, 1),
-        "itpm": LIMITS.itpm,
-        "workers": options.workers,
-        "at_once": options.at_once,
-    }
-
-
-def utilisation(samples: Sequence[Sample], calls: int, one_call: float) -> float:
-    """Input tokens that were taken over those that the provider had for us while calls waited: its full bucket at the beginning and all
-    refill until the last call was sent. What is left then was free too, but for less than `one_call` takes."""
-    known = [one for one in samples if "input" in one.buckets and one.arrived < calls]
-    if not known:
-        return 0.0
-    end = known[-1].buckets["input"]
-    free = end.capacity + end.offered - min(max(0.0, end.level), one_call)
-    return end.drawn / free if free > 0 else 0.0
-
-
-async def _run(options: PromptOptions, provider: str, gateway: str, tokens: Sequence[str]) -> tuple[list[Answered], list[Sample]]:
-    waiting = iter(range(options.calls))
-    samples: list[Sample] = []
-    async with aiohttp.ClientSession() as session:
-        looks = asyncio.create_task(_look_on(session, provider, samples))
-        try:
-            found = await asyncio.gather(*(_worker(options, gateway, token, waiting) for token in tokens))
-        finally:
-            looks.cancel()
-            with suppress(asyncio.CancelledError):
-                await looks
-    return [answer for answers in found for answer in answers], samples
-
-
-async def _worker(options: PromptOptions, gateway: str, token: str, waiting: Any) -> list[Answered]:
-    caller = api({"ANTHROPIC_BASE_URL": gateway, "ANTHROPIC_AUTH_TOKEN": token})
-    prompter = Prompter(PromptTerms("Say in one word what this is about: {content}", max_tokens=ANSWER_TOKENS, asks=1), caller)
-    found: list[Answered] = []
-
-    async def go() -> None:
-        for number in waiting:
-            content = f"Item {number}: " + "def area(width, height): return width * height\n" * (options.size // 47)
-            found.append(await prompter.ask({"content": content}))
-
-    try:
-        await asyncio.gather(*(go() for _ in range(options.at_once)))
-    finally:
-        await caller.close()
-    return found
-
-
-async def _look_on(session: aiohttp.ClientSession, url: str, samples: list[Sample]) -> None:
-    while True:
-        async with session.get(f"{url}/sim/stats") as answer:
-            samples.append(sample(await answer.json(), {}))
-        await asyncio.sleep(LOOK_S)
-
-
-def line(found: dict[str, Any]) -> str:
-    """For people."""
-    asked = f"{found['calls']} one-shot prompts of {found['workers']} workers in {found['wall_s']} s: {found['failed']} failed"
-    return f"{asked}, {found['upstream_429']} refused by the provider (aim: 0), {found['utilisation']:.1%} of its limit used (aim: 97 %)"
-
-
 # Measure
 # -------
 # The figures of `nightcrew bench map`: each side does the same with the same files, on the same cores, with the same niceness.
@@ -274,14 +148,12 @@ class Options:
     work_s: float = 75.0
     """How long all of it takes on all cores, nothing else running."""
     crashes: float = 0.02
-    calls: int = 2000
-    """One-shot prompts."""
     pools: int = 2
     """How often the pool is measured, before and after."""
     seed: int = 1
 
 
-QUICK = Options(files=600, agents=10, work_s=4.0, calls=100, pools=1)
+QUICK = Options(files=600, agents=10, work_s=4.0, pools=1)
 
 
 def measure(options: Options, under: Path | None, say: Say) -> dict[str, Any]:
@@ -304,13 +176,11 @@ def measure(options: Options, under: Path | None, say: Say) -> dict[str, Any]:
             resumed = _resumed(run, root, repository, options, say)
         walls = first + [_pool(repository, names, mine, say) for _ in range(options.pools - len(first))]
         pool_s, pool_cpu_s = (statistics.mean(side) for side in zip(*walls, strict=True))
-    say(f"{options.calls} one-shot prompts against the simulated provider's limit")
-    prompts = measure_prompt(PromptOptions(calls=options.calls, seed=options.seed), under)
     if output != expected:
         raise ToolFailed("the output is not that of a sequential run", on="nightcrew map", why=_differs(output, expected))
     return {
         "files": options.files, "agents": options.agents, "wall_s": round(wall_s, 2), "pool_wall_s": round(pool_s, 2),
-        "efficiency": round(pool_s / wall_s, 3), "crashes_injected": crashes, **resumed, "prompt": prompts,
+        "efficiency": round(pool_s / wall_s, 3), "crashes_injected": crashes, **resumed,
         "pool_walls_s": [round(wall, 2) for wall, _ in walls], "cpu_s": round(taken_s, 2), "pool_cpu_s": round(pool_cpu_s, 2),
         "cpu_efficiency": round(pool_cpu_s / taken_s, 3), "machine": machine(),
     }  # fmt: skip
@@ -411,6 +281,5 @@ def table(report: dict[str, Any]) -> str:
             f"{report['crashes_injected']} crashes injected",
             f"the second call after a kill: {report['resume_s']} s for {report['resume_did']}",
             *rows(AIMS, report),
-            line(report["prompt"]),
         )
     )

@@ -34,7 +34,7 @@ from nightcrew.plugins.bench.fairness.world import (
     Turn,
     World,
 )
-from nightcrew.plugins.bench.figures import Aim, grid, missed, of_learning, quantile
+from nightcrew.plugins.bench.figures import Aim, grid, missed, quantile
 from supervisor.gateway.admission.types import Level, Limits, Observed
 from supervisor.kernel.states import TaskClass
 
@@ -460,8 +460,13 @@ class Judge:
 
 
 def aims_of(case: Case) -> tuple[Aim, ...]:
-    """What we want of each figure."""
-    return of_learning(most_429=0 if case.other is None else 1, phantom="phantom_outside_per_min")
+    """Return the aim of each figure."""
+    return (
+        Aim("upstream_429", 0 if case.other is None else 1),
+        Aim("utilisation_after_1min", 0.95, at_least=True),
+        Aim("phantom_outside_per_min", 0.02),
+        Aim("stalls_s", 5.0),
+    )
 
 
 def run_learned_limits(case: Case, seed: int, until_s: float = RUN_S) -> Learned:
