@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from nightcrew.plugins.bench.queue.virtual import LAUNCH_S, SECURE_S, VirtualCrew
 from supervisor.kernel.crew import Crew, Order
 from supervisor.kernel.decision import Collect, Command, Start, Stop
 from supervisor.kernel.events import (
@@ -32,6 +31,7 @@ from supervisor.kernel.events import (
 from supervisor.kernel.states import FINAL, AttemptState, End, TaskClass
 from supervisor.kernel.task import Task
 from tests.core.playbook import Books
+from tests.virtual_crew import LAUNCH_S, SECURE_S, VirtualCrew
 
 HOUR_S, MINUTE_S = 3600.0, 60.0
 DOWN_S = (0.5, 20.0)

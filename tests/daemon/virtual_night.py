@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
-from nightcrew.plugins.bench.queue.virtual import LAUNCH_S, SECURE_S, VirtualCrew
 from supervisor.features.night import service as night_service
 from supervisor.gateway.account.writer import Account
 from supervisor.gateway.admission.types import Usage
@@ -45,6 +44,7 @@ from supervisor.server.machine import Outages, Timekeeping
 from supervisor.store.ledger import Ledger
 from tests.gateway.account.kit import opened, served, unpriced
 from tests.ledger.kit import spec, submission
+from tests.virtual_crew import LAUNCH_S, SECURE_S, VirtualCrew
 
 SLOTS = 12
 TICK_S = 30.0

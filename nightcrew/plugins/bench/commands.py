@@ -116,9 +116,8 @@ _suite(
 _suite(
     "queue",
     "queue.measure",
-    "The queue of tasks: how fast 10,000 are accepted, how soon a free slot is taken, who starts first, what 30 kills lose, what a "
-    "person feels of 50 busy agents; and the usual Redis queue beside it where redis-server and its client are installed. A full run "
-    "takes some minutes.",
+    "The queue of tasks: how fast 10,000 are accepted, how soon a free slot is taken, what 30 kills lose, what a "
+    "person feels of 50 busy agents. A full run takes some minutes.",
     _quick("500 attempts, 6 kills instead of 30, 10 busy agents"),
     _seed("the moments of kills"),
     _UNDER,

@@ -1,4 +1,4 @@
-"""`nightcrew bench queue`: how fast, how fair and how safe the queue of tasks is."""
+"""`nightcrew bench queue`: how fast and how safe the queue of tasks is."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import struct
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,18 +21,16 @@ from typing import Any
 import psutil
 
 from nightcrew.plugins.bench.crews import Agent, Say, SupervisedRun, in_turns, machine, make_repository, private_place, started_of, until
-from nightcrew.plugins.bench.figures import Aim, median_ms, quantile, quantiles_ms, rows
-from nightcrew.plugins.bench.queue import fake_doors, redis_queue
-from nightcrew.plugins.bench.queue.virtual import LAUNCH_S, SECURE_S, VirtualCrew
+from nightcrew.plugins.bench.figures import Aim, median_ms, quantiles_ms, rows
+from nightcrew.plugins.bench.queue import fake_doors
 from nightcrew.plugins.bench.verbs import status_once_s
 from supervisor.client import protocol
 from supervisor.host import files, processes
 from supervisor.host.paths import Home
-from supervisor.kernel.crew import Crew, Order
+from supervisor.kernel.crew import Crew
 from supervisor.kernel.decide import decide
 from supervisor.kernel.errors import NightcrewError, ToolFailed
 from supervisor.kernel.events import Secured, Submitted, TreeGone
-from supervisor.kernel.schedule import AGED_EVERY
 from supervisor.kernel.spec import RunSpec, Submission, TaskSpec
 from supervisor.kernel.states import End, TaskClass
 from supervisor.kernel.task import Task
@@ -318,11 +315,9 @@ def measure_engine(root: Path, size: Size) -> dict[str, Any]:
 
 # Kills
 # -----
-# What is lost when whoever holds a task is killed, 30 times: the same number of tasks, workers and kills for both queues.
-#
-# Ours is the real path: a supervisor, and agents in sessions. Two of three kills hit the supervisor, the third a runner of an
-# agent; the supervisor is started again at once, as its next verb would. In the Redis queue a worker is both, so each kill hits
-# one; it is started again at once too. A task is lost when it was accepted and its result never comes.
+# Count the tasks that 30 kills lose on the real path: a supervisor, and agents in sessions. Two of three kills hit the supervisor,
+# the third the runner of an agent; the supervisor is started again at once, as its next verb would. A task is lost when it was
+# accepted and its result never comes.
 
 
 KILLS = 30
@@ -355,128 +350,6 @@ def _killed_a_runner(run: SupervisedRun, accepted: str, chance: random.Random) -
     return False
 
 
-def of_redis(root: Path, port: int, tasks: int, kills: int, seed: int) -> int:
-    """Tasks that the Redis queue lost. As with ours, whoever is killed is at work: a worker that is only starting loses nothing."""
-    chance = random.Random(seed)  # noqa: S311 - as above
-    with redis_queue.client(port) as queue:
-        queue.flushall()
-        redis_queue.hand_over(queue, tasks)
-        workers = [redis_queue.Worker(port, root / f"started{number}", KILLS_WORK_S) for number in range(WORKERS)]
-        try:
-            for number in range(kills):
-                hit = chance.randrange(WORKERS)
-                workers[hit].until_at_work()
-                time.sleep(chance.uniform(*PAUSES_S))
-                workers[hit].end()
-                workers[hit] = redis_queue.Worker(port, root / f"started{WORKERS + number}", KILLS_WORK_S)
-            until(lambda: not any(one.lives for one in workers), "the workers to find nothing more")
-        finally:
-            for one in workers:
-                one.end()
-        return tasks - int(queue.hlen(redis_queue.RESULTS))
-
-
-# Order
-# -----
-# Who starts first, and how long who waits, in virtual time with the real `decide`.
-
-
-SLOTS = 8
-ORDER_WORK_S = 60.0
-FIRST = 300
-"""Starts over which the shares of two submitters are counted."""
-MANY = 10_000
-NIGHT_S = 8 * 3600.0
-MINUTE_S = 60.0
-BURST_SLOTS = 50
-BURST_WORK_S = 20.0
-BURST_MINUTES, BURST_A_MINUTE = 5, 200
-_A_MINUTE = BURST_SLOTS * MINUTE_S / (LAUNCH_S + BURST_WORK_S + SECURE_S)
-MEANS_S = round((BURST_A_MINUTE / _A_MINUTE - 1) * BURST_MINUTES * MINUTE_S * 1.05, 1)
-"""What all slots need for the tasks that wait when the burst is over, and a twentieth more."""
-CROWD = 1.05
-"""How many more interactive tasks come than there are slots for."""
-LOW_EVERY_S = 1200.0
-
-
-def fair() -> dict[str, float]:
-    """The `fair` of the report."""
-    bound_s, worst_s = _ageing()
-    return {"share_2_to_1": _share(), "lone_turnovers": _lone_turnovers(), "ageing_bound_s": bound_s, "worst_s": worst_s}
-
-
-def _of(submitter: str, count: int, first: int = 0, **facts: Any) -> list[Task]:
-    return [Task(f"{submitter}{number}", number, submitter=submitter, **facts) for number in range(first, first + count)]
-
-
-def _share() -> float:
-    """Part of the first starts that the submitter of weight 2 gets beside one of weight 1, 1,000 tasks each."""
-    crew = VirtualCrew(SLOTS, _steady, Order(weights={"a": 2.0}))
-    crew.submit([*_of("a", 1000), *_of("b", 1000, 1000)])
-    while len(crew.starts) < FIRST:
-        crew.run(crew.now + ORDER_WORK_S)
-    first = Counter(task[0] for _, task, _ in crew.starts[:FIRST])
-    return round(first["a"] / FIRST, 3)
-
-
-def _lone_turnovers() -> float:
-    """How often all slots change hands before the one task of a second submitter starts, beside 10,000 of the first."""
-    crew = VirtualCrew(SLOTS, _steady)
-    crew.submit(_of("a", MANY))
-    crew.run(crew.now + 10 * ORDER_WORK_S)
-    before = len(crew.starts)
-    crew.submit(_of("b", 1, MANY))
-    while (began := next((place for place, (_, task, _) in enumerate(crew.starts) if task == f"b{MANY}"), None)) is None:
-        crew.run(crew.now + ORDER_WORK_S)
-    return round((began + 1 - before) / SLOTS, 2)
-
-
-def _ageing() -> tuple[float, float]:
-    """The longest that a task of the lowest class and priority may wait, and did over a virtual night of more interactive tasks than slots.
-
-    After `ageing_s` it gets one of `AGED_EVERY` starts; a slot is free once in `WORK_S / SLOTS` seconds in the mean, and at the latest
-    after a whole attempt.
-    """
-    order = Order()
-    crew = VirtualCrew(SLOTS, _steady, order)
-    attempt_s = LAUNCH_S + ORDER_WORK_S + SECURE_S
-    for number, task in enumerate(_of("people", int(CROWD * NIGHT_S * SLOTS / attempt_s), task_class=TaskClass.INTERACTIVE)):
-        crew.at(crew.now + number * attempt_s / SLOTS / CROWD, partial(crew.submit, [task]))
-    handed = {}
-    for number, task in enumerate(_of("z", int(NIGHT_S / LOW_EVERY_S) - 6, MANY**2, task_class=TaskClass.BATCH, priority=0)):
-        handed[task.id] = crew.now + number * LOW_EVERY_S
-        crew.at(handed[task.id], partial(crew.submit, [task]))
-    end = crew.now + NIGHT_S
-    crew.run(end)
-    began = {task: at for at, task, _ in crew.starts}
-    bound_s = order.ageing_s + AGED_EVERY * attempt_s
-    return round(bound_s, 1), round(max(began.get(name, end) - at for name, at in handed.items()), 1)
-
-
-def burst() -> dict[str, float]:
-    """The `burst` of the report: ten minutes of 10 tasks a minute, five of 200, ten of 10; each works for 20 s on one of 50 slots. Waits
-    are of all tasks; the drain is from the burst's end until its last task starts."""
-    crew = VirtualCrew(BURST_SLOTS, lambda _, __: BURST_WORK_S)
-    handed: dict[str, float] = {}
-    at = crew.now
-    for minutes, a_minute in ((10, 10), (BURST_MINUTES, BURST_A_MINUTE), (10, 10)):
-        for _ in range(minutes * a_minute):
-            task = Task(f"t{len(handed)}", len(handed))
-            handed[task.id] = at
-            crew.at(at, partial(crew.submit, [task]))
-            at += MINUTE_S / a_minute
-    over = crew.now + 15 * MINUTE_S
-    crew.run()
-    waits = [began - handed[task] for began, task, _ in crew.starts]
-    late = [began for began, task, _ in crew.starts if handed[task] <= over]
-    return {"wait_p99_s": round(quantile(waits, 0.99), 2), "drain_s": round(max(0.0, max(late) - over), 2)}
-
-
-def _steady(task: str, epoch: int) -> float:
-    """Agents of nearly one length: their slots become free one after the other, not in waves."""
-    return ORDER_WORK_S * (0.9 + 0.2 * ((sum(map(ord, task)) * 31 + epoch) % 97) / 97)
-
-
 # Measure
 # -------
 # What is run in which order, and how much of it.
@@ -491,7 +364,7 @@ class Options:
     engine: Size = field(default_factory=Size)
     kills: int = KILLS
     killed_tasks: int = 300
-    """Handed over before the kills, to each queue."""
+    """Handed over before the kills."""
     crowd: Crowd = field(default_factory=Crowd)
 
 
@@ -504,26 +377,17 @@ AIMS = (
     Aim("decide_us.100", name="one decision beside 100 ready tasks", unit="us"),
     Aim("decide_us.10000", name="beside 10,000", unit="us"),
     Aim("lost_after_30_kills", 0, name="tasks lost over the kills"),
-    Aim("burst.wait_p99_s", name="a burst of 200 a minute: the wait, p99", unit="s"),
-    Aim("burst.drain_s", MEANS_S, name="drained after (all slots at work: the aim)", unit="s"),
-    Aim("fair.share_2_to_1", 0.6, at_least=True, name="weights 2:1 give, of the first 300", unit=""),
-    Aim("fair.lone_turnovers", 2, name="one task beside 10,000: slot turnovers", unit=""),
-    Aim("fair.ageing_bound_s", name="the lowest task starts within", unit="s"),
-    Aim("fair.worst_s", name="it started after, at worst", unit="s"),
     Aim("crowd.agents", name="busy agents"),
     Aim("crowd.status_ms.idle", name="`status` beside no agent", unit="ms"),
     Aim("crowd.status_ms.busy", name="beside them", unit="ms"),
     Aim("crowd.interactive_ms.idle", name="an interactive task beside no agent", unit="ms"),
     Aim("crowd.interactive_ms.busy", name="beside them", unit="ms"),
     Aim("crowd.batch_throughput_ratio", 0.97, at_least=True, name="their work, of what they would do unheld", unit="x"),
-    Aim("redis.enqueue_per_s", name="the Redis queue: tasks accepted", unit="/s"),
-    Aim("redis.claim_per_s", name="claims", unit="/s"),
-    Aim("redis.lost_after_30_kills", name="tasks lost over the kills"),
 )
 
 
 def measure(options: Options, under: Path | None, say: Say) -> dict[str, Any]:
-    """The report of `nightcrew bench queue`; docs/bench.md describes every key. What needs Redis is None where that is not installed.
+    """The report of `nightcrew bench queue`; docs/bench.md describes every key.
 
     `under` is where the directory for it all is made (None: the system's temporary directory) and removed again. Raises what a tool or a
     task raises; nothing stays then either.
@@ -532,29 +396,12 @@ def measure(options: Options, under: Path | None, say: Say) -> dict[str, Any]:
     with private_place(under) as root:
         say(f"{options.engine.waiting:,} tasks, through ledger and loop with fake doors")
         report = measure_engine(files.private_dir(root / "engine"), options.engine)
-        say("bursts and fairness, in virtual time")
-        report |= {"burst": burst(), "fair": fair()}
         say(f"{options.kills} kills of supervisor and runners beside {options.killed_tasks} tasks")
         report["lost_after_30_kills"] = ours(files.private_dir(root / "kills"), options.killed_tasks, options.kills, options.seed)
-        report["redis"] = redis_beside(files.private_dir(root / "redis"), options, say)
         say(f"{options.crowd.agents} busy agents")
         report["crowd"] = measure_crowd(files.private_dir(root / "crowd"), options.seed, options.crowd)
         say(json.dumps(machine()))
     return report
-
-
-def redis_beside(root: Path, options: Options, say: Say) -> dict[str, Any] | None:
-    """The `redis` of the report; None where it is not installed, which is said."""
-    if why := redis_queue.absent():
-        say(f"the Redis queue is not measured: {why}")
-        return None
-    say(f"the Redis queue: {options.engine.waiting:,} tasks, {options.kills} kills of workers")
-    with redis_queue.serving(files.private_dir(root / "server")) as port:
-        return {
-            "enqueue_per_s": round(redis_queue.enqueue_per_s(port, options.engine.waiting)),
-            "claim_per_s": round(redis_queue.claim_per_s(port, options.engine.attempts)),
-            "lost_after_30_kills": of_redis(root, port, options.killed_tasks, options.kills, options.seed),
-        }
 
 
 def table(report: Mapping[str, Any]) -> str:
