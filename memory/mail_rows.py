@@ -188,7 +188,7 @@ LISTED_MAX = 1000
 
 
 def listed(db: sqlite3.Connection, project: str, reader: str, owner: str, args: Mapping[str, Any], now: float) -> dict[str, Any]:
-    """As `mail_verbs.ls` returns it, of the mailbox of `owner` for `reader`: a person sees whole threads, an agent what it sent or got.
+    """As `mail_requests.ls` returns it, of the mailbox of `owner` for `reader`: a person sees whole threads, an agent what it sent or got.
     `now`: seconds since 1970."""
     is_person = reader == PERSON
     if args.get("pairs"):

@@ -6,11 +6,10 @@ import asyncio
 import contextlib
 import functools
 import math
-import re
 import stat
 import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,8 +23,8 @@ from memory.rescan import Debounce, Rescan
 from memory.rows import Waits
 from memory.service import lease_requests, leases, mail_requests, notes
 from memory.service import mail as handoff
-from memory.service.arguments import Args
-from memory.service.mail import Letter, MailDesk
+from memory.service.arguments import Project
+from memory.service.mail import Handoff, Letter, MailDesk
 from memory.service.mail_requests import Asker
 from memory.service.notes import Request
 from memory.service.searching import SearchDesk
@@ -34,9 +33,10 @@ from memory.store import Store, Terms
 from memory.versions import Action, Change
 from memory.watching import Hints, Watching
 from memory.writing import QUARANTINE
+from supervisor.contract import Verb
 from supervisor.host import files, scratch, untrusted_fs
 from supervisor.kernel import codec
-from supervisor.kernel.errors import NightcrewError, Refused, UsageError
+from supervisor.kernel.errors import NightcrewError, Refused
 from supervisor.kernel.format import duration
 from supervisor.kernel.path_globs import kind_of
 from supervisor.kernel.spec import Submission
@@ -657,33 +657,21 @@ def look_for_note(loop: Loop, command: LookForNote) -> None:
 # What people ask at their socket of the memory of a project: notes, mail, leases and waits. Each verb takes the desk and its words.
 
 
-_PROJECT = re.compile(r"[0-9a-f]{12}")
+async def handle_mem(desk: MemoryDesk, *, project: Project, **args: Any) -> Any:
+    """Do what a person asks of the memory of a `project`, also of one in which nothing was run yet; see `notes.OPS`."""
+    return await notes.mem(Request(desk, project, PERSON, None), args)
 
 
-async def handle_mem(desk: MemoryDesk, **args: Any) -> dict[str, Any]:
-    """`project`, also one in which nothing was run yet, and what `verbs.mem` takes. Raises UsageError for what no project is called."""
-    return await notes.mem(Request(desk, project_of(args), PERSON, None, Args(args)))
+async def handle_mail(desk: MemoryDesk, *, project: Project, **args: Any) -> dict[str, Any]:
+    """Do what a person asks of the mail of a `project`, also of one in which nothing was run yet; see `mail_requests.OPS`."""
+    return await mail_requests.ask(desk.mail, Asker(PERSON, project, None, functools.partial(_hand_over, desk)), args)
 
 
-def project_of(args: dict[str, Any]) -> str:
-    """The project that a request names. Raises UsageError for what none is called."""
-    project = str(args.get("project"))
-    if not _PROJECT.fullmatch(project):
-        raise UsageError("not a request", on="project", why="it is 12 hex digits")
-    return project
-
-
-async def handle_mail(desk: MemoryDesk, **args: Any) -> dict[str, Any]:
-    """`project`, also one in which nothing was run yet, `op` and its words: see `mail_verbs`. A handoff has `branch` and `commit`, and its
-    `start` is a submission of one task."""
-    return await mail_requests.ask(desk.mail, Asker(PERSON, project_of(args), None, functools.partial(_hand_over, desk)), args)
-
-
-async def _hand_over(desk: MemoryDesk, letter: Letter, args: Args) -> Letter:
-    letter = handoff.described(letter, args, str(args.get("branch") or ""), str(args["commit"]))
-    if args.get("start") is None:
+async def _hand_over(desk: MemoryDesk, letter: Letter, said: Handoff) -> Letter:
+    letter = handoff.described(letter, said, said.branch, said.commit)
+    if said.start is None:
         return letter
-    submission = codec.load(Submission, args["start"])
+    submission = codec.load(Submission, said.start)
     task = submission.spec.tasks[0]
     in_prompt = kinds()[task.kind].is_agent
     if in_prompt:
@@ -697,9 +685,9 @@ async def watch(desk: MemoryDesk) -> dict[str, Any]:
     return {"overflows": desk.watch.overflows}
 
 
-VERBS: Mapping[str, Callable[..., Coroutine[Any, Any, dict[str, Any]]]] = {
+VERBS: Mapping[str, Verb] = {
     "mem": handle_mem,
-    "lease": lease_requests.of_person,
+    "lease": lease_requests.OF_PERSON,
     "mail": handle_mail,
     "watch": watch,
 }

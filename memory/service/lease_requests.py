@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Coroutine, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
-from memory.service.arguments import Args, find
+from memory import leases
+from memory.service.arguments import Project, Word
 from memory.service.leases import TTL_MAX_S, Asker, LeaseDesk, Said
 from supervisor.kernel import leases
+from supervisor.kernel.codec import Bound, Handler
 from supervisor.kernel.errors import NotFound, Refused, UsageError
 from supervisor.kernel.format import rfc3339
 from supervisor.kernel.leases import GLOBS_MAX, Lease, Mode
@@ -17,25 +19,29 @@ from supervisor.kernel.path_globs import normalised
 if TYPE_CHECKING:
     from memory.service.desk import MemoryDesk
     from supervisor.host.paths import Home
+    from supervisor.server.agent_requests import Asked
     from supervisor.server.loop import Loop
 
 
 # Lease verbs
 # -----------
-# The verb `lease`, for agents at `agents.sock` and for people at `daemon.sock`. `op` is one of
-#
-# - take: `globs`, `mode` (exclusive, or shared), `wait_s`, `ttl`. All of the patterns or none. Returns `leases`. - release:
-# `globs`, `fences`; without both, all that the attempt holds. A person gives `fences` and `why`. Returns `released`. - ls: returns
-# `leases` and `waiting`. - check: `path`, and `cwd` where it is relative. Whether a write there is welcome: `path` from the root,
-# `decision` (deny, warn or nothing) and `why`.
+# The verb `lease`, for agents at `agents.sock` and for people at `daemon.sock`.
 
 
 WAIT_MAX_S = 3600.0
 PATH_MAX = 4096
-WORD_MAX = 200
 _FAMILY_MAX = 32
 
-Op = Callable[[LeaseDesk, Asker, Args], Coroutine[Any, Any, dict[str, Any]]]
+
+def _glob(given: Any) -> str:
+    if not isinstance(given, str):
+        raise ValueError("it must be text")  # noqa: TRY004 - as every rule of a request
+    return normalised(given)
+
+
+Globs = Annotated[tuple[Annotated[Any, _glob], ...], Bound(0, GLOBS_MAX)]
+Fences = Annotated[tuple[Annotated[int, Bound(1)], ...], Bound(0, 1000)]
+"""The numbers that `ls` shows."""
 
 
 def asker(loop: Loop, task: str, epoch: int) -> Asker:
@@ -52,34 +58,6 @@ def asker(loop: Loop, task: str, epoch: int) -> Asker:
     return Asker(row.project, task, epoch, tuple(kin), row.spec.paths)
 
 
-async def of_agent(loop: Loop, home: Home, desk: LeaseDesk, key: tuple[str, int], given: Mapping[str, Any]) -> dict[str, Any]:
-    """What a living attempt asks. Raises UsageError, Refused, Deadlock, TimedOut, Chosen, StaleEpoch, DiskFull, LedgerError."""
-    ops: Mapping[str, Op] = {"take": _take, "release": _release, "ls": _ls}
-    who, args, op = asker(loop, *key), Args(given), find(given.get("op"), (*ops, "check"))
-    if op == "check":
-        path, cwd = args.text("path", PATH_MAX, exact=True), args.optional("cwd", PATH_MAX) or ""
-        said, found = said_of(loop, home, desk, who, path, cwd)
-        return {"path": found, "decision": said.decision, "why": said.why}
-    return await ops[op](desk, who, args)
-
-
-async def of_person(memory: MemoryDesk, **given: Any) -> dict[str, Any]:
-    """What a person asks of a `project`: ls, or release, of anybody's, with a `why`. Raises UsageError, NotFound, DiskFull, LedgerError."""
-    args = Args(given)
-    project, desk = args.text("project", PATH_MAX), memory.leases
-    match args.get("op"):
-        case "ls":
-            return {"leases": [shape(lease) for lease in desk.held(project)], "waiting": desk.waiting(project)}
-        case "release":
-            fences = _fences(args)
-            ended = desk.force(project, fences, args.text("why", WORD_MAX))
-            if not ended:
-                raise NotFound("no such lease", on=", ".join(map(str, fences))[:100], why="nobody holds it", hint="nightcrew mem leases")
-            return {"released": [shape(lease) for lease in ended]}
-        case _:
-            raise UsageError("not a request", on="op", why="a person may ls and release")
-
-
 def said_of(loop: Loop, home: Home, desk: LeaseDesk, who: Asker, path: str, cwd: str = "") -> tuple[Said, str | None]:
     """What is to be said of a write of an attempt, and its path from the root; None: it is not in its worktree, and nobody's."""
     row = loop.ledger.attempt(who.task, who.epoch)
@@ -87,25 +65,64 @@ def said_of(loop: Loop, home: Home, desk: LeaseDesk, who: Asker, path: str, cwd:
     return (desk.write(who, found), found) if found is not None else (Said(), None)
 
 
-async def _take(desk: LeaseDesk, who: Asker, args: Args) -> dict[str, Any]:
-    globs = _globs(args)
-    mode = args.one_of("mode", Mode.EXCLUSIVE)
+def _asker(asked: Asked) -> Asker:
+    return asker(asked.loop, asked.task, asked.epoch)
+
+
+async def take(
+    asked: Asked,
+    *,
+    globs: Globs,
+    mode: Mode = Mode.EXCLUSIVE,
+    wait_s: Annotated[float, Bound(0, WAIT_MAX_S)] = 0.0,
+    ttl: Annotated[float, Bound(1, TTL_MAX_S)] | None = None,
+) -> dict[str, Any]:
+    """Lease all of the patterns or none. Returns `leases`. Raises UsageError, Refused, Deadlock, TimedOut, Chosen, StaleEpoch, DiskFull,
+    LedgerError."""
+    who = _asker(asked)
     if not globs:
         raise UsageError("not a request", on="globs", why="at least one pattern")
     if why := leases.why_not(globs, who.given):
         raise Refused("not given", on=who.task, why=why, kept="what it holds already")
-    ttl_s = args.number("ttl", 1.0, TTL_MAX_S, 1.0) if args.get("ttl") is not None else None
-    given = await desk.take(who, globs, mode, args.number("wait_s", 0.0, WAIT_MAX_S), ttl_s)
-    return {"leases": [shape(lease) for lease in given]}
+    return {"leases": [shape(lease) for lease in await asked.memory.leases.take(who, globs, mode, wait_s, ttl)]}
 
 
-async def _release(desk: LeaseDesk, who: Asker, args: Args) -> dict[str, Any]:
-    fences = _fences(args) if args.get("fences") else []
-    return {"released": [shape(lease) for lease in desk.release(who, _globs(args), fences)]}
+async def release(asked: Asked, *, globs: Globs = (), fences: Fences = ()) -> dict[str, Any]:
+    """Release leases of the attempt, without both all that it holds. Returns `released`."""
+    return {"released": [shape(lease) for lease in asked.memory.leases.release(_asker(asked), globs, fences)]}
 
 
-async def _ls(desk: LeaseDesk, who: Asker, _: Args) -> dict[str, Any]:
-    return {"leases": [shape(lease) for lease in desk.held(who.project)], "waiting": desk.waiting(who.project)}
+async def list_held(asked: Asked) -> dict[str, Any]:
+    """Return `leases` and `waiting` of the agent's project."""
+    return _held(asked.memory.leases, _asker(asked).project)
+
+
+async def check(asked: Asked, *, path: Annotated[str, Bound(1, PATH_MAX)], cwd: Annotated[str, Bound(0, PATH_MAX)] = "") -> dict[str, Any]:
+    """Say whether a write is welcome: `path` from the root, `decision` (deny, warn or nothing) and `why`. `cwd`: where `path` begins when
+    it is relative."""
+    said, found = said_of(asked.loop, asked.home, asked.memory.leases, _asker(asked), path, cwd)
+    return {"path": found, "decision": said.decision, "why": said.why}
+
+
+async def list_of_project(memory: MemoryDesk, *, project: Project) -> dict[str, Any]:
+    """Return `leases` and `waiting` of a project, for a person."""
+    return _held(memory.leases, project)
+
+
+async def end(memory: MemoryDesk, *, project: Project, fences: Fences, why: Word) -> dict[str, Any]:
+    """Release leases of anybody, for a person. Returns `released`. Raises NotFound, DiskFull, LedgerError."""
+    ended = memory.leases.force(project, fences, why)
+    if not ended:
+        raise NotFound("no such lease", on=", ".join(map(str, fences))[:100], why="nobody holds it", hint="nightcrew mem leases")
+    return {"released": [shape(lease) for lease in ended]}
+
+
+def _held(desk: LeaseDesk, project: str) -> dict[str, Any]:
+    return {"leases": [shape(lease) for lease in desk.held(project)], "waiting": desk.waiting(project)}
+
+
+OF_AGENT: Mapping[str, Handler] = {"take": take, "release": release, "ls": list_held, "check": check}
+OF_PERSON: Mapping[str, Handler] = {"ls": list_of_project, "release": end}
 
 
 def shape(lease: Lease) -> dict[str, Any]:
@@ -113,20 +130,6 @@ def shape(lease: Lease) -> dict[str, Any]:
     times = {name: rfc3339(getattr(lease, name)) for name in ("acquired", "expires")}
     same = {name: getattr(lease, name) for name in ("fence", "glob", "task", "epoch", "renews")}
     return {**same, "mode": str(lease.mode), **times}
-
-
-def _globs(args: Args) -> list[str]:
-    try:
-        return [normalised(glob) for glob in args.texts("globs", GLOBS_MAX, PATH_MAX)]
-    except ValueError as error:
-        raise UsageError("bad pattern", why=str(error)) from None
-
-
-def _fences(args: Args) -> list[int]:
-    given = args.get("fences")
-    if not isinstance(given, list) or not given or len(given) > 1000 or not all(type(one) is int and 0 < one < 2**63 for one in given):
-        raise UsageError("not a request", on="fences", why="a list of the numbers that ls shows")
-    return given
 
 
 # Lease hooks

@@ -15,7 +15,7 @@ import os
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from agents.kinds import of_task
 from agents.tmux import typed_text
@@ -25,8 +25,8 @@ from memory.mail import OPEN, PERSON, SUPERVISOR, TERMS, UNKNOWN, Mail, MailStat
 from memory.mail_rows import Mails
 from memory.maildir import Found, Maildir, Message, parse, written
 from memory.note import quoted, stripped
-from memory.service.arguments import Args
 from supervisor.host.failpoint import failpoint
+from supervisor.kernel.codec import Bound
 from supervisor.kernel.conversations import Delivery, DeliveryState
 from supervisor.kernel.errors import NightcrewError, Refused, UsageError, one_line
 from supervisor.kernel.format import rfc3339
@@ -512,14 +512,26 @@ def words_of(text: str | None) -> str | None:
 
 LISTED_MAX = 1000
 """Open questions, or things that were tried, of one handoff."""
-_PARTS = (("questions", "Open questions"), ("tried", "What was tried"))
+Lines = Annotated[tuple[Annotated[str, Bound(1, TERMS.body_max)], ...], Bound(0, LISTED_MAX)]
 
 
-def described(letter: Letter, args: Args, branch: str, commit: str) -> Letter:
-    """The letter with where the work stands, and with the `questions` and what was `tried`, lists of text. Raises UsageError."""
+@dataclass(frozen=True, slots=True)
+class Handoff:
+    """What a handoff says beside its text."""
+
+    questions: Lines
+    tried: Lines
+    start: dict[str, Any] | None
+    """The task that begins with it: of an agent its `prompt` and `options`, of a person a submission."""
+    branch: str
+    commit: str
+    """Where a person's work stands; nothing that an agent says of it is asked for."""
+
+
+def described(letter: Letter, said: Handoff, branch: str, commit: str) -> Letter:
+    """The letter with where the work stands, and with the open questions and what was tried. Raises UsageError."""
     pieces = [letter.body.rstrip("\n"), f"Branch: {branch or '-'}\nCommit: {commit}"]
-    for key, title in _PARTS:
-        given = [one.encode("utf-8", "backslashreplace").decode() for one in args.texts(key, LISTED_MAX, TERMS.body_max)]
+    for given, title in ((said.questions, "Open questions"), (said.tried, "What was tried")):
         plain = [" ".join(stripped(one).split()) for one in given]
         if any(plain):
             pieces.append("\n".join([f"{title}:", *(f"- {one}" for one in plain if one)]))

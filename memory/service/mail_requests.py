@@ -1,5 +1,5 @@
 """What may be asked of the mail, by `op`: send, ls, read, reply and wait. The same for agents and for a person; who asks is never in the
-request. Whatever an agent says is its own text: types and sizes are looked at here."""
+request."""
 
 from __future__ import annotations
 
@@ -8,26 +8,27 @@ import contextlib
 import math
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 from memory import mail as rules
 from memory import mail_rows
 from memory.mail import OPEN, PERSON, SUPERVISOR, TERMS, UNKNOWN, Mail, MailState, MailType, Priority
 from memory.mail_rows import LISTED_MAX, Mails, listed
 from memory.note import quoted, stripped
-from memory.service.arguments import Args, find
-from memory.service.mail import Letter, MailDesk, subject_of
+from memory.service.arguments import Word, at_most
+from memory.service.mail import Handoff, Letter, Lines, MailDesk, subject_of
 from supervisor.kernel import names
+from supervisor.kernel.codec import Bound, Handler
 from supervisor.kernel.errors import NightcrewError, NotFound, Refused, TimedOut, UsageError, one_line
 from supervisor.kernel.format import duration
 from supervisor.kernel.wait_graph import WaitKind
+from supervisor.server.request_table import work
 from supervisor.server.wakeups import was_set
 from supervisor.store import history, queries
 
 WAIT_MAX_S = 600.0
 """Of one request; who waits longer asks again, and misses nothing."""
 REPLY_BY_MAX_S = 30 * 86_400.0
-KEY_MAX = 200
 LOOK_S = 1.0
 """Between two looks at whether the one who is waited for has ended."""
 _NAMES_MAX = 200
@@ -40,7 +41,7 @@ class Asker:
     name: str
     project: str
     epoch: int | None = None
-    hand_over: Callable[[Letter, Args], Coroutine[Any, Any, Letter]] | None = None
+    hand_over: Callable[[Letter, Handoff], Coroutine[Any, Any, Letter]] | None = None
     """Starts the task that a handoff is for, and gives the letter as it is sent to it."""
 
     @property
@@ -48,60 +49,104 @@ class Asker:
         return self.name == PERSON
 
 
+class Visit(NamedTuple):
+    """A mail desk, and who asks there."""
+
+    desk: MailDesk
+    asker: Asker
+
+
+Body = Annotated[str, at_most(TERMS.body_max)]
+Subject = Annotated[str, Bound(0, 4 * TERMS.subject_max)]
+Seconds = Annotated[float, Bound(0, REPLY_BY_MAX_S)]
+
+
 async def ask(desk: MailDesk, asker: Asker, args: Mapping[str, Any]) -> dict[str, Any]:
     """One request. Raises UsageError, NotFound, Refused, TimedOut, HostError, DiskFull, LedgerError."""
-    return await OPS[find(args.get("op"), OPS)](desk, asker, Args(args))
+    return dict(await work(OPS, Visit(desk, asker), args))
 
 
-async def send(desk: MailDesk, asker: Asker, args: Args) -> dict[str, Any]:
-    """`to`, `text`; `subject`, `type`, `priority`, `needs_reply_s` (seconds from now), `key`; a handoff also `questions`, `tried` and
-    `start`: the task that begins with it, instead of `to`. Returns the message's shape, and `task` that was started."""
-    kind = args.one_of("type", MailType.INFO)
-    if kind is MailType.REPLY:
+async def send(
+    at: Visit,
+    *,
+    text: Body,
+    to: Word | None = None,
+    subject: Subject = "",
+    type: MailType = MailType.INFO,
+    priority: Priority = Priority.NORMAL,
+    needs_reply_s: Seconds | None = None,
+    key: Word = "",
+    questions: Lines = (),
+    tried: Lines = (),
+    start: dict[str, Any] | None = None,
+    branch: str = "",
+    commit: str = "",
+) -> dict[str, Any]:
+    """Send a message; `needs_reply_s` is seconds from now. A handoff also has `questions`, `tried` and `start`: the task that begins with
+    it, instead of `to`. Returns the message's shape, and `task` that was started."""
+    desk, asker = at
+    if type is MailType.REPLY:
         raise UsageError("not sent", why="a reply names the message that it answers", hint="nightcrew mail reply ID TEXT")
-    starts = args.get("start") is not None
-    to = "" if starts else resolve(desk, asker, args.text("to", 200))
-    letter = _letter(desk, asker, args, kind, to)
-    if kind is MailType.HANDOFF or starts:
-        if asker.hand_over is None or kind is not MailType.HANDOFF:
+    if start is None and to is None:
+        raise UsageError("not a request", on="to", why="it must be given, as text")
+    mail = _mail(at, type, resolve(desk, asker, to) if start is None and to is not None else "", subject, text)
+    letter = Letter(replace(mail, priority=priority, needs_reply_by=_due(desk, needs_reply_s), key=key), stripped(text))
+    if type is MailType.HANDOFF or start is not None:
+        if asker.hand_over is None or type is not MailType.HANDOFF:
             raise UsageError("not sent", on="start", why="only a handoff starts a task")
-        letter = await asker.hand_over(letter, args)
+        letter = await asker.hand_over(letter, Handoff(questions, tried, start, branch, commit))
     _refuse_ended(desk, letter.mail.recipient)
     sent = await desk.post(letter, damped=not asker.is_person)
     return {"mail": _shape(desk, sent)}
 
 
-async def reply(desk: MailDesk, asker: Asker, args: Args) -> dict[str, Any]:
-    """`id`, `text`; `subject`, `priority`, `needs_reply_s`, `key`. It goes to who else is in that exchange, and what it answers counts as
-    read."""
-    above = _mine(desk, asker, args)
+async def reply(
+    at: Visit,
+    *,
+    id: Word,
+    text: Body,
+    subject: Subject = "",
+    priority: Priority = Priority.NORMAL,
+    needs_reply_s: Seconds | None = None,
+    key: Word = "",
+) -> dict[str, Any]:
+    """Answer the message `id`. The reply goes to who else is in that exchange, and what it answers counts as read."""
+    desk, asker = at
+    above = _mine(desk, asker, id)
     to = above.sender if above.recipient == asker.name else above.recipient
     if to in (UNKNOWN, SUPERVISOR):
         raise Refused("cannot reply to", on=above.id, why=f"it is from {to}, who reads no mail", kept="the message")
     if above.recipient == asker.name and above.state in OPEN:
         await desk.take(above, asker.epoch)
-    subject = above.subject if above.subject.startswith("Re: ") else f"Re: {above.subject}"
-    letter = _letter(desk, asker, Args({"subject": subject, **args}), MailType.REPLY, to)
-    mail = replace(letter.mail, thread=above.thread, in_reply_to=above.id, depth=above.depth + 1, project=above.project)
+    answered = above.subject if above.subject.startswith("Re: ") else f"Re: {above.subject}"
+    mail = replace(
+        _mail(at, MailType.REPLY, to, subject or answered, text),
+        priority=priority, needs_reply_by=_due(desk, needs_reply_s), key=key,
+        thread=above.thread, in_reply_to=above.id, depth=above.depth + 1, project=above.project,
+    )  # fmt: skip
     _refuse_ended(desk, to)
-    return {"mail": _shape(desk, await desk.post(replace(letter, mail=mail), damped=not asker.is_person))}
+    return {"mail": _shape(desk, await desk.post(Letter(mail, stripped(text)), damped=not asker.is_person))}
 
 
-async def ls(desk: MailDesk, asker: Asker, args: Args) -> dict[str, Any]:
+async def ls(
+    at: Visit, *, all: bool = False, sent: bool = False, pairs: bool = False, thread: Word | None = None, of: Word | None = None
+) -> dict[str, Any]:
     """`mails` that wait, the most urgent first; with `all` those that were read too, with `sent` what was sent, with `thread` one thread.
     With `pairs` instead: `pairs`, what each wrote to each other. A person may name another mailbox, `of`."""
-    owner = resolve(desk, asker, args.text("of", 200)) if asker.is_person and args.get("of") else asker.name
-    thread = {"thread": args.text("thread", 26)} if args.get("thread") else {}
-    return listed(desk.db, asker.project, asker.name, owner, {**args, **thread}, desk.loop.clock.wall())
+    desk, asker = at
+    owner = resolve(desk, asker, of) if asker.is_person and of else asker.name
+    wanted = {"all": all, "sent": sent, "pairs": pairs, "thread": thread}
+    return listed(desk.db, asker.project, asker.name, owner, wanted, desk.loop.clock.wall())
 
 
-async def read(desk: MailDesk, asker: Asker, args: Args) -> dict[str, Any]:
+async def read(at: Visit, *, id: Word | None = None) -> dict[str, Any]:
     """`id`, or the most urgent that waits. Returns `mail` with its `text`, and whether it is `claimed`: true for exactly one reader. One
     that was read before can be read again by its id. `mail` is null when nothing waits. An agent gets what others wrote also as data,
     `quoted`, with who wrote it: that is what it should be shown."""
-    if args.get("id") is None:
+    desk, asker = at
+    if id is None:
         return await _taken(desk, asker, lambda _: True) or {"mail": None, "claimed": False}
-    mail = _mine(desk, asker, args)
+    mail = _mine(desk, asker, id)
     if mail.recipient == asker.name and mail.state in OPEN and (text := await desk.take(mail, asker.epoch)) is not None:
         return _given(desk, asker, mail.id, text, claimed=True)
     text = desk.body(mail)
@@ -112,16 +157,23 @@ async def read(desk: MailDesk, asker: Asker, args: Args) -> dict[str, Any]:
     return _given(desk, asker, mail.id, text, claimed=False)
 
 
-async def wait(desk: MailDesk, asker: Asker, args: Args) -> dict[str, Any]:
+async def wait(
+    at: Visit,
+    *,
+    id: Word | None = None,
+    thread: Word | None = None,
+    timeout_s: Annotated[float, Bound(0, WAIT_MAX_S)] = WAIT_MAX_S,
+    **of: Any,
+) -> dict[str, Any]:
     """The next message, as `read` gives it: any, or one `from` somebody, of a `thread`, or the reply to `id`. `timeout_s`: at most
     WAIT_MAX_S. Raises TimedOut, also when the reply was needed by a moment that is over, Refused when the one who is waited for has ended,
     NightcrewError ("not read") when the message came back unread, and Deadlock when that one waits for the asker."""
-    about = _mine(desk, asker, args) if args.get("id") is not None else None
-    whom = resolve(desk, asker, args.text("from", 200)) if args.get("from") else ""
-    thread = args.text("thread", 26) if args.get("thread") else ""
+    desk, asker = at
+    about = _mine(desk, asker, id) if id is not None else None
+    whom = resolve(desk, asker, str(of["from"])[:200]) if of.get("from") else ""
     if about is not None and not whom:
         whom = about.recipient if about.sender == asker.name else about.sender
-    timeout_s, why = _patience(desk, args, about)
+    timeout_s, why = _patience(desk, timeout_s, about)
 
     def wants(mail: Mail) -> bool:
         if mail.project != asker.project or mail.recipient != asker.name:
@@ -186,16 +238,15 @@ async def _first(
         await was_set(woken, LOOK_S)
 
 
-def _patience(desk: MailDesk, args: Args, about: Mail | None) -> tuple[float, str]:
+def _patience(desk: MailDesk, timeout_s: float, about: Mail | None) -> tuple[float, str]:
     """How long to wait, and why it ends then."""
-    timeout_s = args.number("timeout_s", WAIT_MAX_S, WAIT_MAX_S)
     due_s = about.needs_reply_by - desk.loop.clock.wall() if about is not None and about.needs_reply_by is not None else math.inf
     if due_s < timeout_s:
         return max(0.0, due_s), "the reply was needed by now"
     return timeout_s, f"none came in {duration(round(timeout_s, 1))}"
 
 
-OPS: Mapping[str, Callable[[MailDesk, Asker, Args], Coroutine[Any, Any, dict[str, Any]]]] = {
+OPS: Mapping[str, Handler] = {
     "send": send, "ls": ls, "read": read, "reply": reply, "wait": wait,
 }  # fmt: skip
 
@@ -229,9 +280,9 @@ def _nearest(desk: MailDesk, asker: Asker, name: str) -> str:
     return names.nearest(name, sorted({PERSON, *ids}))
 
 
-def _mine(desk: MailDesk, asker: Asker, args: Args) -> Mail:
-    """The message that `id` names; an agent's own, a person's any of the project. Raises NotFound."""
-    name = args.text("id", 100).upper()
+def _mine(desk: MailDesk, asker: Asker, name: str) -> Mail:
+    """The message that `name` means; an agent's own, a person's any of the project. Raises NotFound."""
+    name = name.upper()
     mail = mail_rows.one(desk.db, name) if rules.is_id(name) else _by_prefix(desk, asker, name)
     if mail is None or not (asker.is_person or asker.name in (mail.sender, mail.recipient)):
         raise NotFound("no message", on=one_line(name), hint="nightcrew mail ls --all")
@@ -252,19 +303,16 @@ def _refuse_ended(desk: MailDesk, to: str) -> None:
         raise Refused("not sent", on=to, why="it has ended, so nobody would read it", kept="nothing was sent", hint="nightcrew status")
 
 
-def _letter(desk: MailDesk, asker: Asker, args: Args, kind: MailType, to: str) -> Letter:
-    body = stripped(args.text("text", TERMS.body_max, exact=True))
+def _mail(at: Visit, kind: MailType, to: str, subject: str, text: str) -> Mail:
+    desk, asker = at
     if to == asker.name:
         raise Refused("not sent", on=to, why="it is its own sender", hint="its notes are the place for that")
-    subject = subject_of(args.text("subject", 4 * TERMS.subject_max) if args.get("subject") else "", body)
-    now, made = desk.loop.clock.wall(), desk.new_id()
-    due = now + args.number("needs_reply_s", 0.0, REPLY_BY_MAX_S) if args.get("needs_reply_s") is not None else None
-    key = args.text("key", KEY_MAX) if args.get("key") is not None else ""
-    mail = Mail(
-        made, asker.project, made, asker.name, to, kind, subject, now,
-        priority=args.one_of("priority", Priority.NORMAL), needs_reply_by=due, key=key,
-    )  # fmt: skip
-    return Letter(mail, body)
+    made = desk.new_id()
+    return Mail(made, asker.project, made, asker.name, to, kind, subject_of(subject.strip(), stripped(text)), desk.loop.clock.wall())
+
+
+def _due(desk: MailDesk, seconds: float | None) -> float | None:
+    return desk.loop.clock.wall() + seconds if seconds is not None else None
 
 
 def _shape(desk: MailDesk, mail: Mail) -> dict[str, Any]:

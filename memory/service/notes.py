@@ -5,26 +5,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from memory import listing, note
 from memory import search as episodes
 from memory.files import Layout, checked
 from memory.listing import DAY_S, Candidate, Entry, Prune, no_such, plan, refused
 from memory.note import CHANGES_MAX, Wanted, cleaned, matcher, moment, page, quoted
-from memory.service.arguments import Args, find
+from memory.service.arguments import Word, at_most, filled
 from memory.store import Store
 from memory.versions import PERSON, Action, Author, Change, ReadBook, version_of
 from memory.versions import PERSON as BY_PERSON
 from memory.writing import QUARANTINE, Put
-from supervisor.kernel.errors import NotFound, Refused, TimedOut, UsageError
+from supervisor.kernel.codec import Bound, Handler
+from supervisor.kernel.errors import NotFound, Refused, TimedOut
 from supervisor.kernel.path_globs import DAY_MAX, NOTE_MAX, PATH_MAX, Kind, kind_of
 from supervisor.kernel.schedule import PlanWaits
 from supervisor.kernel.wait_graph import PERSON as WAIT_GRAPH_PERSON
 from supervisor.kernel.wait_graph import Wait, WaitKind
+from supervisor.server.request_table import work
 
 if TYPE_CHECKING:
     from memory.listing import Found
@@ -44,14 +46,18 @@ REQUEST_PERSON = "person"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """`args` of an agent are its own text: nothing of it is to be believed."""
-
     desk: MemoryDesk
     project: str
     author: str
     """`person`, or the task of the token."""
     epoch: int | None
-    args: Args
+
+
+NotePath = Annotated[str, Bound(1, PATH_MAX), filled]
+AnyPath = Annotated[str, Bound(1, PATH_MAX + len(QUARANTINE)), filled]
+"""Also of what waits for a person."""
+Version = Annotated[str, Bound(0, 64)]
+Text = Annotated[str, Bound(0, NOTE_MAX)]
 
 
 # Graph
@@ -122,15 +128,12 @@ def _state(crew: Crew, name: str) -> str:
 # The operation `import`: a file of another memory, for a person.
 
 
-async def take(asked: Request) -> dict[str, Any]:
+async def take(asked: Request, *, path: NotePath, text: Annotated[str, Bound(0, DAY_MAX)]) -> dict[str, Any]:
     """`path` and `text`. A file that is here and is not the same stays, and the text is kept beside it; of a day the records are added that
     are not here. Returns `path`, `same`, and `conflict`: the file beside it, or nothing. Raises Refused for an agent."""
     if asked.author != REQUEST_PERSON:
         raise Refused("only a person may do that", on="import", why="it says itself who wrote what")
-    path, text = asked.args.text("path", PATH_MAX), asked.args.get("text")
     kind = checked(path)
-    if not isinstance(text, str) or len(text) > DAY_MAX:
-        raise UsageError("not a request", on="text", why=f"text of at most {DAY_MAX} characters")
     return await asked.desk.of(asked.project, lambda store: _take(store, path, kind, text))
 
 
@@ -159,23 +162,27 @@ PAGE = 1_000
 NUMBER_MAX = 2**53
 
 
-async def wait(asked: Request) -> dict[str, Any]:
+async def wait(
+    asked: Request,
+    *,
+    glob: NotePath,
+    timeout_s: Annotated[float, Bound(0, WAIT_MAX_S)] = WAIT_MAX_S,
+    since: Annotated[int, Bound(0, NUMBER_MAX)] | None = None,
+) -> dict[str, Any]:
     """`glob`; `timeout_s`, at most WAIT_MAX_S; `since`: the `number` of an answer before, so that what happened between the two is seen,
     else only what changes from now on. Returns `changes`, oldest first: `number`, `path`, `action`, `author`, `version`, `at`; `number`
     for the next `since`; `timed_out`, then with no change; `polls`: why changes on the disk are seen every 2 s only, or "".
     """
-    matches = _matches(asked.args.text("glob", PATH_MAX))
-    timeout_s = asked.args.number("timeout_s", WAIT_MAX_S, WAIT_MAX_S)
-    since = None if asked.args.get("since") is None else int(asked.args.number("since", 0, NUMBER_MAX))
+    matches = _matches(glob)
     with _counted(asked.desk, asked.author), _heard(asked.desk, asked.project, matches) as heard:
         newest = await asked.desk.of(asked.project, lambda record: record.newest())
         before = await _before(asked, matches, since) if since is not None else []
         if timeout_s and not before and not heard.changes:
             with contextlib.suppress(TimeoutError, TimedOut):
-                async with _parked(asked, timeout_s), asyncio.timeout(timeout_s):
+                async with _parked(asked, glob, timeout_s), asyncio.timeout(timeout_s):
                     await heard.any.wait()
         elif asked.epoch is not None:
-            asked.desk.waits.answered(asked.author, asked.epoch, WaitKind.MEMORY, str(asked.args["glob"]))
+            asked.desk.waits.answered(asked.author, asked.epoch, WaitKind.MEMORY, glob)
         changes = before or heard.changes[:ANSWER_MAX]
     return {
         "changes": [_shape_note_waiting(change) for change in changes],
@@ -191,11 +198,10 @@ def _matches(glob: str) -> Callable[[str], bool]:
     return lambda path: path.startswith(QUARANTINE) is aside and fits(path)
 
 
-def _parked(asked: Request, timeout_s: float) -> contextlib.AbstractAsyncContextManager[object]:
+def _parked(asked: Request, glob: str, timeout_s: float) -> contextlib.AbstractAsyncContextManager[object]:
     """In the graph of waits, for an agent: it waits for nobody in particular."""
     if asked.epoch is None:
         return contextlib.nullcontext()
-    glob = str(asked.args["glob"])
     return asked.desk.waits.waiting(asked.project, asked.author, asked.epoch, WaitKind.MEMORY, glob, (), timeout_s)
 
 
@@ -268,10 +274,10 @@ def note_shown(asked: Request, shape: dict[str, Any]) -> None:
     asked.desk.shown[asked.project, shape["path"].removeprefix(QUARANTINE)] = "" if shape["cut"] else shape["version"]
 
 
-async def approve(asked: Request) -> Put:
-    """`path` of what waits, `version` (none: the one that a person was last shown). Raises Refused when it is another one by now."""
-    path, version = asked.args.text("path", PATH_MAX + len(QUARANTINE)).removeprefix(QUARANTINE), asked.args.get("version")
-    seen = asked.desk.shown.get((asked.project, path), "") if version is None else str(version)
+async def approve(asked: Request, path: str, version: str | None) -> Put:
+    """Approve what waits for `path` in `version` (none: the one that a person was last shown). Raises Refused when that has changed."""
+    path = path.removeprefix(QUARANTINE)
+    seen = asked.desk.shown.get((asked.project, path), "") if version is None else version
 
     def decide(store: Store) -> Put:
         if asked.author != PERSON.name:
@@ -318,14 +324,13 @@ def author(asked: Request) -> Author:
     return Author(asked.author, asked.epoch, kind, trusted=failures == 0)
 
 
-async def ls(asked: Request) -> dict[str, Any]:
+async def ls(asked: Request, *, prefix: Annotated[str, Bound(0, PATH_MAX)] | None = None) -> dict[str, Any]:
     """`prefix` (none: all) -> `entries`: path, kind, size, mtime, version, title, and of the front matter what is there; `more`: how many
     are not among them; `refused`: path and why of what is no file that anybody reads, and `more_refused`: how many more;
     `polls`: why changes on the disk are seen every 2 s only, or ""; `overflows`: how often the kernel dropped events since the start."""
-    prefix = asked.args.optional("prefix", PATH_MAX) or ""
 
     def look(store: Store) -> dict[str, Any]:
-        found = [entry for entry in store.entries() if entry.path.startswith(prefix)]
+        found = [entry for entry in store.entries() if entry.path.startswith(prefix or "")]
         shape = {"entries": list(map(_shape, found[:LISTED_MAX])), "more": max(0, len(found) - LISTED_MAX)}
         return {**shape, **refused(store.strange(), store.misnamed())}
 
@@ -333,10 +338,9 @@ async def ls(asked: Request) -> dict[str, Any]:
     return {**found, "polls": watch.why_polled(asked.project), "overflows": watch.overflows}
 
 
-async def show(asked: Request) -> dict[str, Any]:
+async def show(asked: Request, *, path: AnyPath, version: Version | None = None) -> dict[str, Any]:
     """`path` (with `quarantine/` before it: what waits), `version` (none: as it is) -> path, kind, version, title, text, meta, `broken`,
     `superseded_by`. An agent is given the text as data: `quoted`, where it is not its own."""
-    path, version = asked.args.text("path", PATH_MAX + len(QUARANTINE)), asked.args.optional("version", 16)
     if path.startswith(QUARANTINE):
         _check_person(asked, path)
 
@@ -346,7 +350,7 @@ async def show(asked: Request) -> dict[str, Any]:
         text = found.text if found is not None else store.older(path, version)[1] if version is not None else None
         if text is None:
             raise no_such(path, [entry.path for entry in store.entries()])
-        return _shown(asked, store, path, kind, found.version if found is not None else str(version), text)
+        return _shown(asked, store, path, kind, found.version if found is not None else version or "", text)
 
     found = await asked.desk.of(asked.project, look)
     if path.startswith(QUARANTINE):
@@ -373,46 +377,49 @@ def _shown(asked: Request, store: Store, path: str, kind: Kind, version: str, te
     return shape
 
 
-async def put(asked: Request) -> dict[str, Any]:
+async def put(
+    asked: Request, *, path: NotePath, text: Text, if_version: Version | None = None, supersedes: NotePath | None = None
+) -> dict[str, Any]:
     """`path`, `text`, `if_version` (none: whatever is there; "": nothing may be), `supersedes` (a path or an id) -> path, version,
     `conflict` (where the text was kept instead, or ""), `quarantined`."""
-    path, text = asked.args.text("path", PATH_MAX), asked.args.get("text")
-    if not isinstance(text, str) or len(text) > NOTE_MAX:
-        raise UsageError("not a request", on="text", why=f"text of at most {NOTE_MAX} characters")
-    if_version, instead = asked.args.optional("if_version", 64), asked.args.optional("supersedes", PATH_MAX)
     who = author(asked)
     asked.desk.write_budget.take(who, len(text))
-    whole = note.rewritten(text, supersedes=instead) if instead else text
+    whole = note.rewritten(text, supersedes=supersedes) if supersedes else text
     return _put(await asked.desk.of(asked.project, lambda store: store.put(path, whole, who, if_version=if_version)))
 
 
-async def append(asked: Request) -> dict[str, Any]:
+async def append(asked: Request, *, text: Text, type: str = "note", refs: list[str] = []) -> dict[str, Any]:  # noqa: B006 - never changed
     """`text`, `type`, `refs` -> `path` of the day; one that waits for a person has `quarantine/` before it."""
-    record = {key: value for key, value in asked.args.items() if key in ("text", "type", "refs")}
+    record = {"text": text, "type": type, "refs": refs}
     who = author(asked)
     asked.desk.write_budget.take(who, len(str(record)))
     return {"path": await asked.desk.of(asked.project, lambda store: store.append(record, who))}
 
 
-async def rm(asked: Request) -> dict[str, Any]:
+async def rm(asked: Request, *, path: NotePath) -> dict[str, Any]:
     """`path` -> path, `archived`: its path there."""
-    path, who = asked.args.text("path", PATH_MAX), author(asked)
+    who = author(asked)
     return {"path": path, "archived": await asked.desk.of(asked.project, lambda store: store.remove(path, who))}
 
 
-async def restore(asked: Request) -> dict[str, Any]:
+async def restore(asked: Request, *, path: NotePath, version: Version | None = None) -> dict[str, Any]:
     """`path`, `version` (its first digits, 4 or more; none: the last one that was another) -> as `put`."""
-    path, version, who = asked.args.text("path", PATH_MAX), asked.args.optional("version", 16), author(asked)
+    who = author(asked)
     return _put(await asked.desk.of(asked.project, lambda store: store.restore(path, who, version)))
 
 
-async def log(asked: Request) -> dict[str, Any]:
+async def log(
+    asked: Request,
+    *,
+    path: AnyPath | None = None,
+    limit: Annotated[int, Bound(0, CHANGES_MAX)] = 100,
+    before: Annotated[int, Bound(0)] | None = None,
+    patch: bool = False,
+) -> dict[str, Any]:
     """`path` (none: all), `limit`, `patch`, `before` (a number; none: the newest) -> `changes`, newest first: number, path, at, author,
     epoch, action, version, before, size, and with `patch` what changed, as `diff -u` says it; `before`: what to give for the next older
     ones, null when there are none. With `patch` an answer has at most 100."""
-    path, limit = asked.args.optional("path", PATH_MAX + len(QUARANTINE)), int(asked.args.number("limit", 100, CHANGES_MAX))
-    before = int(asked.args.number("before", 0, 2**62)) if asked.args.get("before") is not None else None
-    wanted, is_person = Wanted(path, limit, before, patch=asked.args.get("patch") is True), asked.author == PERSON.name
+    wanted, is_person = Wanted(path, limit, before, patch=patch), asked.author == PERSON.name
 
     def shows(change: Change) -> bool:
         return is_person or not change.path.startswith(QUARANTINE)
@@ -430,14 +437,14 @@ async def quarantine(asked: Request) -> dict[str, Any]:
     return await asked.desk.of(asked.project, look)
 
 
-async def approve_at_once(asked: Request) -> dict[str, Any]:
+async def approve_at_once(asked: Request, *, path: AnyPath, version: Version | None = None) -> dict[str, Any]:
     """`path` of what waits, `version` (none: the one that was shown last) -> as `put`."""
-    return _put(await approve(asked))
+    return _put(await approve(asked, path, version))
 
 
-async def reject(asked: Request) -> dict[str, Any]:
+async def reject(asked: Request, *, path: AnyPath, version: Version | None = None) -> dict[str, Any]:  # noqa: ARG001 - as `approve`
     """`path` of what waits -> path, `archived`."""
-    path, who = asked.args.text("path", PATH_MAX).removeprefix(QUARANTINE), author(asked)
+    path, who = path.removeprefix(QUARANTINE), author(asked)
     return {"path": path, "archived": await asked.desk.of(asked.project, lambda store: store.reject(path, who))}
 
 
@@ -466,13 +473,13 @@ def _put(done: Put) -> dict[str, Any]:
 SUMMARIES_MAX = 100
 
 
-async def prune(asked: Request) -> dict[str, Any]:
+async def prune(asked: Request, *, dry: bool = True) -> dict[str, Any]:
     """For people. `dry` (the default): only say. Returns `pruned`: `path`, `why` and `to` (its place in the archive, "" when dry) of each
     note and each day of records; `summaries`: the notes that were made of days; `kept`: what should have gone and why it did not;
     `remarks`; `dead_paths`: False when nobody knew which files the repository has."""
     if asked.author != REQUEST_PERSON:
         raise Refused("a person prunes", on="prune", why="what an agent finds stale another may need", hint="nightcrew mem prune")
-    desk, project, dry = asked.desk, asked.project, asked.args.get("dry") is not False
+    desk, project = asked.desk, asked.project
     tracked = await asyncio.get_running_loop().run_in_executor(None, functools.partial(desk.search.tracked, project))
     layout, terms, now = desk.layout(project), desk.search.terms, desk.loop.clock.wall()
     return await desk.of(project, lambda store: _prune(store, layout, tracked, (now, terms, dry)))
@@ -530,29 +537,25 @@ def _candidate(store: Store, found: Found) -> Candidate:
 # The operations `search` and `brief` of the verb `mem`.
 
 
-QUERY_MAX = 2**20
 LIMIT_MAX = 100
-PATHS_MAX = 64
-SEARCH_OPS_PATH_MAX = 512
+
+Query = Annotated[str, at_most(2**20)]
+Paths = Annotated[tuple[Annotated[str, Bound(1, 512)], ...], Bound(0, 64)]
 
 
-async def search(asked: Request) -> dict[str, Any]:
+async def search(asked: Request, *, query: Query, paths: Paths = (), limit: Annotated[int, Bound(0, LIMIT_MAX)] = 10) -> dict[str, Any]:
     """`query`: any text; `paths`: files of the repository, or patterns, whose notes come first; `limit`. Returns `hits`, the best first:
     `path`, `line` (of a record of a day, else 0), `title`, `score`, `excerpt`, `task` and `at`."""
-    query = asked.args.text("query", QUERY_MAX)
-    limit = int(asked.args.number("limit", 10, LIMIT_MAX))
-    hits = await asked.desk.search.search(
-        asked.project, query, paths=tuple(asked.args.texts("paths", PATHS_MAX, SEARCH_OPS_PATH_MAX)), limit=limit
-    )
+    hits = await asked.desk.search.search(asked.project, query.strip(), paths=paths, limit=limit)
     return {"hits": [asdict(hit) for hit in hits]}
 
 
-async def brief(asked: Request) -> dict[str, Any]:
+async def brief(asked: Request, *, task: Word | None = None, prompt: Query | None = None, paths: Paths = ()) -> dict[str, Any]:
     """What an agent is told before its prompt: that of `task` (an agent asks for its own), or one with this `prompt` and these `paths`;
     without either, what everybody is told. Returns `prefix`, which is the same for all agents, and its `digest`; `rest`; `paths` of the
     notes in it; `bytes` of both, and `bytes_max`."""
-    title, prompt, task, paths = _meant(asked)
-    found = await asked.desk.search.brief(asked.project, task, f"{title}\n{prompt}", paths)
+    title, said, task, paths = _meant(asked, task, prompt, paths)
+    found = await asked.desk.search.brief(asked.project, task, f"{title}\n{said}", paths)
     return {
         "task": task,
         "prefix": found.prefix,
@@ -564,13 +567,12 @@ async def brief(asked: Request) -> dict[str, Any]:
     }
 
 
-def _meant(asked: Request) -> tuple[str, str, str, tuple[str, ...]]:
+def _meant(asked: Request, task: str | None, prompt: str | None, paths: tuple[str, ...]) -> tuple[str, str, str, tuple[str, ...]]:
     """Title, prompt, task and files of what it is about."""
-    paths = tuple(asked.args.texts("paths", PATHS_MAX, SEARCH_OPS_PATH_MAX))
     own = asked.author if asked.author != REQUEST_PERSON else ""
-    if "prompt" in asked.args:
-        return "", asked.args.text("prompt", QUERY_MAX), own, paths
-    task = asked.args.text("task", 200) if "task" in asked.args else own
+    if prompt is not None:
+        return "", prompt.strip(), own, paths
+    task = own if task is None else task
     if not task:
         return "", "", "", paths
     if own and task != own:
@@ -589,7 +591,7 @@ def _meant(asked: Request) -> tuple[str, str, str, tuple[str, ...]]:
 # The verb `mem`: one function an operation, for people at `daemon.sock` and for agents at `agents.sock`.
 
 
-OPS: Mapping[str, Callable[[Request], Coroutine[Any, Any, dict[str, Any]]]] = {
+OPS: Mapping[str, Handler] = {
     "append": append,
     "approve": approve_at_once,
     "brief": brief,
@@ -608,17 +610,13 @@ OPS: Mapping[str, Callable[[Request], Coroutine[Any, Any, dict[str, Any]]]] = {
     "wait": wait,
 }
 
-_PARKED = (wait, graph)
+_PARKED = ("wait", "graph")
 """What waits for others, or needs nothing of the thread: it would keep its author's other requests waiting."""
 
 
-async def mem(asked: Request) -> dict[str, Any]:
-    """`op` is one of OPS; what else it takes and returns is said there."""
-    op = OPS[find(asked.args.get("op"), OPS)]
-    if op in _PARKED:
-        return await op(asked)
+async def mem(asked: Request, args: Mapping[str, Any]) -> Any:
+    """Do the `op` of a request, one of OPS; what else it takes and returns is said there."""
+    if args.get("op") in _PARKED:
+        return await work(OPS, asked, args)
     async with asked.desk.turns.of(asked.author):
-        answer = await op(asked)
-        if op is show:
-            await asked.desk.search.read(asked.project, [str(answer["path"])], asked.author)
-        return answer
+        return await work(OPS, asked, args)

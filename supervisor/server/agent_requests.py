@@ -17,9 +17,8 @@ from typing import Annotated, Any
 from agents.kinds import kinds, of_task
 from memory.service import lease_requests, mail_requests, notes
 from memory.service import mail as handoff
-from memory.service.arguments import Args
 from memory.service.desk import MemoryDesk
-from memory.service.mail import Letter
+from memory.service.mail import Handoff, Letter
 from memory.service.mail_requests import Asker
 from memory.service.notes import Request
 from supervisor.client.submit import refuse_missing
@@ -354,37 +353,25 @@ def _shape(asked: Asked, name: str) -> dict[str, Any]:
     return {"task": name, **shape, "ended": view.final}
 
 
-# Lease
-# -----
-# Leases on files of the repository: what an agent asks for, and whether a write is welcome.
-
-
-async def lease(asked: Asked, **args: Any) -> dict[str, Any]:
-    """See `lease_verbs`."""
-    return await lease_requests.of_agent(asked.loop, asked.home, asked.memory.leases, (asked.task, asked.epoch), args)
-
-
 # Mail
 # ----
 # An agent's mail: the sender is its task, by its token, whatever the request says.
 
 
 async def mail(asked: Asked, **args: Any) -> dict[str, Any]:
-    """`op` and its words: see `mail_verbs`. A handoff's `start` has `prompt` and what `add` takes as `options`; it needs children_max."""
+    """See `mail_requests.OPS`. A handoff's `start` has `prompt` and what `add` takes as `options`; it needs children_max."""
     project = asked.loop.ledger.launch_row(asked.task).project
     asker = Asker(asked.task, project, asked.epoch, functools.partial(_hand_over, asked))
     return await mail_requests.ask(asked.memory.mail, asker, args)
 
 
-async def _hand_over(asked: Asked, letter: Letter, args: Args) -> Letter:
+async def _hand_over(asked: Asked, letter: Letter, said: Handoff) -> Letter:
     """The commit is the newest one of its own branch: nothing that an agent says of it is asked for."""
     branch, commit = await asked.loop.agents.publishing.tip((asked.task, asked.epoch))
-    letter = handoff.described(letter, args, branch, commit)
-    start = args.get("start")
-    if start is None:
+    letter = handoff.described(letter, said, branch, commit)
+    if said.start is None:
         return letter
-    options = start.get("options") if isinstance(start, dict) else None
-    text = start.get("prompt") if isinstance(start, dict) else None
+    options, text = said.start.get("options"), said.start.get("prompt")
     if not isinstance(options, dict) or not isinstance(text, str):
         raise UsageError("not a request", on="start", why="an object with prompt and options")
     kind = kinds().get(str(options.get("kind", "shell")))
@@ -400,10 +387,10 @@ async def _hand_over(asked: Asked, letter: Letter, args: Args) -> Letter:
 # The memory of the agent's own project.
 
 
-async def ask_mem(asked: Asked, **args: Any) -> dict[str, Any]:
-    """See `verbs.mem`."""
+async def ask_mem(asked: Asked, **args: Any) -> Any:
+    """See `notes.OPS`."""
     project = asked.loop.ledger.launch_row(asked.task).project
-    return await notes.mem(Request(asked.memory, project, asked.task, asked.epoch, Args(args)))
+    return await notes.mem(Request(asked.memory, project, asked.task, asked.epoch), args)
 
 
 # Own
@@ -470,7 +457,7 @@ VERBS: Mapping[str, Verb] = {
     "add": add,
     "hook": hook,
     "kill": kill,
-    "lease": lease,
+    "lease": lease_requests.OF_AGENT,
     "list": listed,
     "mail": mail,
     "mem": ask_mem,

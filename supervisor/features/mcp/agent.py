@@ -54,11 +54,11 @@ def memory(
     if_version: Annotated[str | None, Field(description="For put: the version that show gave, or empty for a new file")] = None,
 ) -> dict[str, Any]:
     """Read and write what the agents of this project know together: one fact a file."""
-    args: dict[str, Any] = {"path": path, "text": text, "if_version": if_version}
-    if op == "search":
-        args = {"query": text, "limit": 10}
-    elif op == "ls":
-        args = {"prefix": path}
+    words: dict[str, dict[str, Any]] = {
+        "ls": {"prefix": path}, "search": {"query": text, "limit": 10}, "append": {"text": text},
+        "put": {"path": path, "text": text, "if_version": if_version},
+    }  # fmt: skip
+    args = words.get(op, {"path": path})
     found = _given(ask("mem", op=op, **{name: value for name, value in args.items() if value is not None}))
     return {"note": serving.NOTE, **found} if op in ("show", "search") else found
 
@@ -73,8 +73,9 @@ async def mail(
     timeout_s: Annotated[float, Field(ge=0, le=WAIT_MAX_S)] = 50.0,
 ) -> dict[str, Any]:
     """Write to other agents and to the person, and read what they write."""
-    args: dict[str, Any] = {"to": to, "id": id, "text": text, "subject": subject, "type": type}
-    args = {name: value for name, value in args.items() if value is not None}
+    letter = {"text": text, "subject": subject}
+    words: dict[str, dict[str, Any]] = {"send": {"to": to, "type": type, **letter}, "reply": {"id": id, **letter}, "ls": {}}
+    args = {name: value for name, value in words.get(op, {"id": id}).items() if value is not None}
     if op != "wait":
         return {"note": serving.NOTE, **_given(_as_data(ask("mail", op=op, **args)))}
     wait = lambda: ask("mail", timeout_s + PATIENCE_S, op=op, timeout_s=timeout_s, **args)  # noqa: E731 - for the thread
@@ -87,7 +88,7 @@ async def lease(
     wait_s: Annotated[float, Field(ge=0, le=WAIT_MAX_S)] = 0.0,
 ) -> dict[str, Any]:
     """Keep other agents off files that you are about to change."""
-    args: dict[str, Any] = {"globs": globs} if globs else {}
+    args: dict[str, Any] = {"globs": globs} if globs and op != "ls" else {}
     args |= {"wait_s": wait_s} if op == "take" else {}
     take = lambda: ask("lease", wait_s + PATIENCE_S, op=op, **args)  # noqa: E731 - for the thread
     return _given(await anyio.to_thread.run_sync(take, abandon_on_cancel=True))

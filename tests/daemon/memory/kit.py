@@ -12,7 +12,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from memory.service import notes
-from memory.service.arguments import Args
 from memory.service.desk import PACE, MemoryDesk, Pace
 from memory.service.notes import REQUEST_PERSON, Request
 from supervisor.host.clock import Clock, SystemClock
@@ -74,7 +73,7 @@ class Kit:
         await eventually(lambda: self.desk.watch.walks >= 2, "the first walks")
 
     async def mem(self, op: str, author: str = REQUEST_PERSON, **args: Any) -> dict[str, Any]:
-        return await notes.mem(Request(self.desk, PROJECT, author, None, Args({"op": op, **args})))
+        return dict(await notes.mem(Request(self.desk, PROJECT, author, None), {"op": op, **args}))
 
 
 async def eventually(condition: Callable[[], object], what: str, timeout_s: float = 40.0) -> None:

@@ -26,6 +26,7 @@ from supervisor.kernel.events import Event, LeasesChanged
 from supervisor.kernel.leases import GLOBS_MAX, HOLDS_S, Lease, Mode
 from supervisor.kernel.spec import LeaseRule
 from supervisor.kernel.wait_graph import WaitKind
+from supervisor.server.request_table import work
 from supervisor.store.ledger import Ledger
 from tests.daemon.memory.wait_kit import PROJECT, in_a_loop
 from tests.ledger.kit import RUN, Wall, ended, spec, submit
@@ -388,14 +389,15 @@ HOSTILE: list[dict[str, Any]] = [
 async def test_whatever_an_agent_sends_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     with leasing(tmp_path) as there:
         await there.take("b", "src")
-        loop: Any = SimpleNamespace(ledger=there.ledger)
+        loop, memory = SimpleNamespace(ledger=there.ledger), SimpleNamespace(leases=there.desk)
+        asked = SimpleNamespace(loop=loop, home=Home(tmp_path), memory=memory, task=f"{RUN}/a", epoch=1)
         for args in HOSTILE:
             with pytest.raises(UsageError):
-                await lease_requests.of_agent(loop, Home(tmp_path), there.desk, (f"{RUN}/a", 1), args)
+                await work(lease_requests.OF_AGENT, asked, args)
         assert there.held() == [("b", "src")]
         fence = there.desk.held(PROJECT)[0].fence
         ask = {"op": "release", "fences": [fence]}
-        assert await lease_requests.of_agent(loop, Home(tmp_path), there.desk, (f"{RUN}/a", 1), ask) == {"released": []}, "it is another's"
+        assert await work(lease_requests.OF_AGENT, asked, ask) == {"released": []}, "it is another's"
         assert there.held() == [("b", "src")]
 
 
