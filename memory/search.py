@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from memory.files import is_conflict
 from memory.listing import GlobIndex
 from memory.note import TITLE_MAX, Page, cleaned, parts_of_names, quoted, record
-from nightcrew.plugins.semantic import Vectors
+from memory.semantic import Vectors
 from supervisor.kernel.path_globs import CORE_MAX, Kind
 from supervisor.kernel.prompt import TASK
 

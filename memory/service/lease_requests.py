@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
-from memory import leases
 from memory.service.arguments import Project, Word
 from memory.service.leases import TTL_MAX_S, Asker, LeaseDesk, Said
 from supervisor.kernel import leases

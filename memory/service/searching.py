@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from memory import listing, note, search
+from memory import listing, note, search, semantic
 from memory.files import Layout, notes_of
 from memory.note import pages
 from memory.search import Brief, Hit, Index, Known
+from memory.semantic import Vectors
 from memory.versions import ReadBook
-from nightcrew.plugins import semantic
-from nightcrew.plugins.semantic import Vectors
 from supervisor.kernel.errors import NightcrewError
 from supervisor.kernel.path_globs import Kind
 

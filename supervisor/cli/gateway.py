@@ -172,7 +172,7 @@ def sim(rpm: float | None, itpm: float | None, otpm: float | None, tpm: float | 
     """
     from nightcrew.plugins import sim as provider
     from nightcrew.plugins.sim.settings import LIMITS
-    from supervisor.gateway.admission.types import Limits
+    from supervisor.kernel.gateway_settings import Limits
 
     limits = Limits(rpm=rpm or LIMITS.rpm, itpm=itpm or LIMITS.itpm, otpm=otpm or LIMITS.otpm)
     if tpm is not None:

@@ -21,9 +21,9 @@ from agents.kinds import Kind
 from nightcrew.plugins.bench.crews import SupervisedRun, make_repository, private_place
 from nightcrew.plugins.sim.child import Simulator
 from nightcrew.plugins.sim.faults import Fault
-from supervisor.gateway.admission.types import Limits
 from supervisor.host import files
 from supervisor.kernel.errors import one_line
+from supervisor.kernel.gateway_settings import Limits
 from supervisor.kernel.kind import version
 from supervisor.kernel.spec import TaskSpec
 from supervisor.sandbox import executors

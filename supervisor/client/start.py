@@ -27,7 +27,7 @@ from supervisor.server.attempts import zygotes
 from supervisor.store import sqlite
 
 if TYPE_CHECKING:
-    from supervisor.gateway.admission.types import GatewaySettings
+    from supervisor.kernel.gateway_settings import GatewaySettings
 
 
 # Start

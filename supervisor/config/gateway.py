@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from supervisor.config.toml import Class, Duration, Strict, TaskSize, into, line_of
-from supervisor.gateway.admission.types import Api, GatewaySettings, KeySource, Limits, Policy, Quota, Route, Upstream
 from supervisor.kernel.errors import ConfigError
+from supervisor.kernel.gateway_settings import Api, GatewaySettings, KeySource, Limits, Policy, Quota, Route, Upstream
 from supervisor.kernel.names import nearest
 
 HOMES = {

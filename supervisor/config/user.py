@@ -10,8 +10,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, field_validator, model_validator
 
-from nightcrew.plugins.otel.rules import Terms as RulesTerms
-from nightcrew.plugins.otel.rules import Terms as TelemetryTerms
 from supervisor.config import gateway
 from supervisor.config.gateway import GatewayKeys
 from supervisor.config.kinds import Choices
@@ -34,17 +32,19 @@ from supervisor.config.toml import (
 )
 from supervisor.features.notify.rules import HERE, Receiver, Terms
 from supervisor.features.notify.rules import Kind as RulesKind
-from supervisor.gateway.admission.types import GatewaySettings
 from supervisor.kernel import capacity
 from supervisor.kernel.admission import Limits
 from supervisor.kernel.capacity import Growth
 from supervisor.kernel.errors import ConfigError
+from supervisor.kernel.gateway_settings import GatewaySettings
 from supervisor.kernel.kind import Kind, Rule
 from supervisor.kernel.names import nearest
 from supervisor.kernel.night import NightDefaults, Window
 from supervisor.kernel.retention import Keep, Limit
 from supervisor.kernel.spec import MemoryTerms, Settings
 from supervisor.kernel.spec import Size as TaskGets
+from supervisor.kernel.telemetry import Terms as RulesTerms
+from supervisor.kernel.telemetry import Terms as TelemetryTerms
 
 # Notify
 # ------

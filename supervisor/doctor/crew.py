@@ -25,11 +25,11 @@ from supervisor.features import service
 from supervisor.features.night import install as night_install
 from supervisor.features.night import view as night_view
 from supervisor.gateway import status_client
-from supervisor.gateway.admission.types import GatewaySettings
 from supervisor.host import autostart, secrets
 from supervisor.kernel import names, records
 from supervisor.kernel.errors import ConfigError, NightcrewError, NotFound, NotRunning, Refused, TimedOut, ToolFailed
 from supervisor.kernel.format import listed, many
+from supervisor.kernel.gateway_settings import GatewaySettings
 from supervisor.sandbox import exec_step, executors
 from supervisor.server import gateway, gateway_process, lock
 from supervisor.server.attempts.observe import ATTEMPT_OPTION, HOME_OPTION

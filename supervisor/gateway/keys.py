@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
 
-from supervisor.gateway.admission.types import KeySource, Upstream
 from supervisor.gateway.wire.headers import SECRET_LEAST, in_base64, mask
 from supervisor.host import secrets
 from supervisor.host.audit_log import Audit
@@ -24,6 +23,7 @@ from supervisor.host.paths import Home
 from supervisor.kernel.audit import Level, LogFormat, Said, level_of, line
 from supervisor.kernel.errors import NightcrewError, NotFound, Refused, from_wire, one_line
 from supervisor.kernel.format import duration
+from supervisor.kernel.gateway_settings import KeySource, Upstream
 
 # Keys
 # ----

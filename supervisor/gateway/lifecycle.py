@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import supervisor
-from supervisor.gateway.admission.types import Upstream
 from supervisor.host import files, procfs, untrusted_fs
 from supervisor.host.clock import Clock
 from supervisor.host.paths import Home
 from supervisor.kernel.audit import LogFormat, log_format
 from supervisor.kernel.errors import Refused
+from supervisor.kernel.gateway_settings import Upstream
 from supervisor.kernel.names import Identity
 
 # Process lock

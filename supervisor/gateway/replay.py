@@ -21,11 +21,11 @@ from aiohttp import web
 
 from supervisor.gateway import wire
 from supervisor.gateway.account.charges import RecordingRow
-from supervisor.gateway.admission.types import Api
 from supervisor.gateway.wire.requests import Endpoint, Recognised
 from supervisor.host import files
 from supervisor.host.clock import Clock
 from supervisor.kernel.errors import NightcrewError, NotFound, Refused, ToolFailed
+from supervisor.kernel.gateway_settings import Api
 
 # Recording
 # ---------

@@ -8,8 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from supervisor.gateway.admission.types import GatewaySettings
 from supervisor.kernel.errors import NightcrewError, ToolFailed, from_wire
+from supervisor.kernel.gateway_settings import GatewaySettings
 
 _LONGEST_S = 60.0
 

@@ -7,8 +7,8 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from supervisor.gateway.admission.types import Api, GatewaySettings
 from supervisor.kernel.conversations import How, Origin
+from supervisor.kernel.gateway_settings import Api, GatewaySettings
 from supervisor.kernel.spec import TaskSpec
 from supervisor.kernel.states import TaskClass
 

@@ -19,7 +19,7 @@ from supervisor import __version__
 from supervisor.config import gateway, user
 from supervisor.gateway import lifecycle, status_client
 from supervisor.gateway.admission.bucket import INPUT, NAMES, OUTPUT, TOKENS
-from supervisor.gateway.admission.types import BreakerState, GatewaySettings, Refusal, Upstream
+from supervisor.gateway.admission.types import BreakerState, Refusal
 from supervisor.gateway.lifecycle import ProcessWatch
 from supervisor.host import processes
 from supervisor.host.clock import Clock
@@ -27,6 +27,7 @@ from supervisor.host.paths import Home
 from supervisor.kernel.audit import Said, log_format
 from supervisor.kernel.errors import ConfigError, NightcrewError, NotRunning, TimedOut, ToolFailed, one_line
 from supervisor.kernel.events import Event, NightsSpent, ProviderChanged, TrafficChanged
+from supervisor.kernel.gateway_settings import GatewaySettings, Upstream
 from supervisor.kernel.names import Identity
 from supervisor.kernel.night import NightSpent
 from supervisor.kernel.night_rules import spent_by_nights

@@ -29,7 +29,8 @@ from nightcrew.plugins.bench.fairness.world import (
     World,
 )
 from supervisor.cli.main import cli
-from supervisor.gateway.admission.types import Level, Observed, Policy
+from supervisor.gateway.admission.types import Level, Observed
+from supervisor.kernel.gateway_settings import Policy
 from supervisor.kernel.states import TaskClass
 
 MINUTES = 180.0

@@ -11,7 +11,7 @@ import pytest
 
 from nightcrew.plugins.bench.status import measure
 from nightcrew.plugins.bench.status.measure import Options, Size
-from supervisor.gateway.admission.types import Limits
+from supervisor.kernel.gateway_settings import Limits
 from tests.bench.test_spawn import users_of
 from tests.support import make_repository
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from supervisor.config import user
-from supervisor.gateway.admission.types import Api, GatewaySettings, KeySource, Limits, Quota, Route
 from supervisor.kernel.errors import ConfigError
+from supervisor.kernel.gateway_settings import Api, GatewaySettings, KeySource, Limits, Quota, Route
 from supervisor.kernel.states import TaskClass
 
 

@@ -23,8 +23,9 @@ from supervisor.features.map.prompts import (
     where_to_answer,
 )
 from supervisor.features.map.rules import prompt, read
-from supervisor.gateway.admission.types import Limits, Usage
+from supervisor.gateway.admission.types import Usage
 from supervisor.kernel.errors import UsageError
+from supervisor.kernel.gateway_settings import Limits
 
 
 def test_a_template_is_filled_once_and_shows_json() -> None:

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightcrew.plugins.otel import cursor, rules
-from nightcrew.plugins.otel.rules import Cursor, Terms
+from nightcrew.plugins.otel import cursor
 from supervisor.kernel import codec
+from supervisor.kernel import telemetry as rules
 from supervisor.kernel.names import trace_id
+from supervisor.kernel.telemetry import Cursor, Terms
 
 COUNTS = st.integers(0, 2**63 - 1)
 

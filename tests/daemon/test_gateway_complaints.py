@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from supervisor.gateway.admission.types import Api, GatewaySettings, KeySource, Upstream
 from supervisor.host.paths import Home
+from supervisor.kernel.gateway_settings import Api, GatewaySettings, KeySource, Upstream
 from supervisor.server import gateway, gateway_report
 from supervisor.server.gateway import DEAD_S, UNSERVED_S, GatewayProblems
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from nightcrew.plugins.otel import cursor, export, service
-from nightcrew.plugins.otel.rules import Cursor, Terms
 from supervisor.features.trace.rules import Span
 from supervisor.host import files, processes
 from supervisor.kernel.errors import ToolMissing
+from supervisor.kernel.telemetry import Cursor, Terms
 from tests.daemon import trace_kit
 from tests.faces.traces.receiver import HOLD, Receiver
 from tests.gateway.kit import know_prices, upstream

@@ -20,7 +20,8 @@ from supervisor.gateway.account import schema
 from supervisor.gateway.account.charges import REFUSED, RecordingRow
 from supervisor.gateway.account.writer import Account
 from supervisor.gateway.admission import types as events
-from supervisor.gateway.admission.types import Api, BreakerState, LaneKey, PoolKey, Usage
+from supervisor.gateway.admission.types import BreakerState, LaneKey, PoolKey, Usage
+from supervisor.kernel.gateway_settings import Api
 from supervisor.kernel.states import TaskClass
 from tests.gateway.account.kit import LANE, NOW, Wall, away, opened, served, unpriced
 

@@ -24,11 +24,11 @@ from supervisor.features.night import check as night_check
 from supervisor.features.night import commands as night_commands
 from supervisor.features.night.check import Predicted
 from supervisor.gateway.account.charges import Prices
-from supervisor.gateway.admission.types import Api, GatewaySettings, Upstream
 from supervisor.host import files
 from supervisor.host.paths import Home
 from supervisor.kernel.capacity import KNOWN
 from supervisor.kernel.forecast import Expected, Span, forecast, misfit
+from supervisor.kernel.gateway_settings import Api, GatewaySettings, Upstream
 from supervisor.kernel.night import NightTerms
 from supervisor.kernel.spec import TaskSpec
 from supervisor.store import history, sqlite

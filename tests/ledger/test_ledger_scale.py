@@ -109,7 +109,7 @@ def test_the_supervisors_own_screen(homes: list[Home], monkeypatch: pytest.Monke
 def test_nothing_is_drawn_while_nobody_sees_it(homes: list[Home], monkeypatch: pytest.MonkeyPatch) -> None:
     home, loop = shown_of(homes[0])
     answers, frames, wakes = [False, False, True, True], list[str](), list[bool]()
-    monkeypatch.setattr(live_view, "draw", frames.append)
+    monkeypatch.setattr("supervisor.client.terminal.draw", frames.append)
     monkeypatch.setattr(live_view, "DRAW_S", 0.0)  # each step may draw and ask: no clock decides
 
     async def within(_: object, work: Callable[..., object], *args: object) -> object:

@@ -7,10 +7,10 @@ import socket
 
 import pytest
 
+from memory import semantic
 from memory.note import pages
 from memory.search import Index, fused
-from nightcrew.plugins import semantic
-from nightcrew.plugins.semantic import Vectors
+from memory.semantic import Vectors
 
 
 def no_network(*_: object, **__: object) -> None:

@@ -26,14 +26,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from memory import listing, note
+from memory import listing, note, semantic
 from memory.files import Layout
 from memory.note import Page, pages
 from memory.search import Index
-from nightcrew.plugins import semantic
+from memory.semantic import Vectors
 from nightcrew.plugins.bench.crews import Busy, Say, SupervisedRun, machine, private_place, until
 from nightcrew.plugins.bench.figures import Aim, quantiles_ms, rows
-from nightcrew.plugins.semantic import Vectors
 from supervisor.client import protocol
 from supervisor.kernel.crew import Crew
 from supervisor.kernel.errors import NightcrewError

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from agents.delivery import Inbox
-from agents.printing import Account, Ending, Pane, Records, Terminal, read_back, usage_shape
-from nightcrew.plugins.builtin import conversation, settings
-from nightcrew.plugins.builtin.api import Api, Failure, Reply
-from nightcrew.plugins.builtin.conversation import (
+from agents.models import conversation, settings
+from agents.models.api import Api, Failure, Reply
+from agents.models.conversation import (
     CACHED,
     LEAST_TOKENS,
     WRAP_UP_TOKENS,
@@ -29,7 +28,8 @@ from nightcrew.plugins.builtin.conversation import (
     output_room,
     reached,
 )
-from nightcrew.plugins.builtin.settings import Settings
+from agents.models.settings import Settings
+from agents.printing import Account, Ending, Pane, Records, Terminal, read_back, usage_shape
 from nightcrew.plugins.builtin.tools import Place, Result, Tools
 from supervisor.gateway.admission.types import Usage
 from supervisor.host.clock import SystemClock

@@ -13,10 +13,11 @@ import h11  # noqa: F401
 import httpcore2  # noqa: F401
 import httpx2
 
-from nightcrew.plugins.builtin import agent, conversation
-from nightcrew.plugins.builtin.api import Api
-from nightcrew.plugins.builtin.conversation import Budget
-from nightcrew.plugins.builtin.settings import Settings
+from agents.models import conversation
+from agents.models.api import Api
+from agents.models.conversation import Budget
+from agents.models.settings import Settings
+from nightcrew.plugins.builtin import agent
 from supervisor.gateway.admission.types import Usage
 from supervisor.host.clock import SystemClock
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from nightcrew.plugins.otel.rules import Cursor
 from supervisor.host import files
 from supervisor.kernel import codec
+from supervisor.kernel.telemetry import Cursor
 
 
 def read(text: str) -> Cursor:

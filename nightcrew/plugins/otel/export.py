@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from nightcrew.plugins.otel import cursor as span_cursor
-from nightcrew.plugins.otel import rules
-from nightcrew.plugins.otel.rules import Cursor, Terms
 from supervisor.features.trace import rows as trace_rows
 from supervisor.features.trace import rules as trace_rules
 from supervisor.features.trace import view as trace_view
@@ -21,9 +19,11 @@ from supervisor.features.trace.view import Books
 from supervisor.gateway.account import reading
 from supervisor.host import secrets
 from supervisor.host.paths import Home
+from supervisor.kernel import telemetry as rules
 from supervisor.kernel.errors import NightcrewError, NotFound, one_line
 from supervisor.kernel.format import many
 from supervisor.kernel.names import trace_id
+from supervisor.kernel.telemetry import Cursor, Terms
 from supervisor.store import journal, sqlite
 
 # Following

@@ -14,8 +14,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from nightcrew.plugins.otel import cursor, rules
-from nightcrew.plugins.otel.rules import Cursor, Terms
+from nightcrew.plugins.otel import cursor
 from supervisor.config import user
 from supervisor.contract import Supervisor
 from supervisor.features.notify import notify_environment
@@ -23,8 +22,10 @@ from supervisor.gateway.account import reading, schema
 from supervisor.gateway.lifecycle import PASSED
 from supervisor.host.clock import Clock
 from supervisor.host.paths import Home
+from supervisor.kernel import telemetry as rules
 from supervisor.kernel.audit import Said
 from supervisor.kernel.errors import NightcrewError, NotFound, ToolMissing, one_line
+from supervisor.kernel.telemetry import Cursor, Terms
 from supervisor.store import journal, sqlite
 
 MODULE = "nightcrew.plugins.otel"

@@ -20,8 +20,8 @@ from nightcrew.plugins.sim.dialects import Anthropic, Chat, Dialect, Failure, Ge
 from nightcrew.plugins.sim.exchange import SIMULATED, Provider, Refused, arrive, key_of
 from nightcrew.plugins.sim.faults import Fault
 from nightcrew.plugins.sim.settings import SimSettings
-from supervisor.gateway.admission.types import Limits
 from supervisor.host.clock import Clock
+from supervisor.kernel.gateway_settings import Limits
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 ANTHROPIC, CHAT, RESPONSES, GEMINI = Anthropic(), Chat(), Responses(), Gemini()

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from supervisor.gateway.admission.types import Limits
+from supervisor.kernel.gateway_settings import Limits
 
 T = TypeVar("T")
 LIMITS = Limits(rpm=1000, itpm=80_000, otpm=16_000)

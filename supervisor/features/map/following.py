@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nightcrew.plugins.builtin.conversation import DEFAULT_MODEL
+from agents.models.conversation import DEFAULT_MODEL
 from supervisor.client import common, follow, protocol
 from supervisor.config import user
 from supervisor.features.map import commands as map_commands
@@ -24,10 +24,11 @@ from supervisor.features.map.prompts import ANSWER, Forecast, NoJson, PromptTerm
 from supervisor.features.map.worker.check import ANSWER_MAX
 from supervisor.gateway import status_client
 from supervisor.gateway.account import charges, reading, schema
-from supervisor.gateway.admission.types import Api, GatewaySettings, Limits, Usage, model_class
+from supervisor.gateway.admission.types import Usage, model_class
 from supervisor.host import untrusted_fs
 from supervisor.kernel.errors import DiskFull, NightcrewError, NotRunning, Refused, TimedOut
 from supervisor.kernel.format import duration, many, money
+from supervisor.kernel.gateway_settings import Api, GatewaySettings, Limits
 from supervisor.kernel.states import TaskState
 
 if TYPE_CHECKING:

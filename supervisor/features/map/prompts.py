@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from supervisor.gateway.admission.budget import FIRST_OUTPUT, FIRST_RATIO, FIRST_SPREAD
-from supervisor.gateway.admission.types import Limits, Usage
+from supervisor.gateway.admission.types import Usage
 from supervisor.kernel.errors import ConfigError, UsageError, one_line
+from supervisor.kernel.gateway_settings import Limits
 from supervisor.kernel.names import nearest
 
 if TYPE_CHECKING:

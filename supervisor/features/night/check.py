@@ -16,13 +16,13 @@ from typing import Any
 
 from agents import trust
 from agents.kinds import kinds, of_task
-from nightcrew.plugins.builtin.conversation import DEFAULT_MODEL
+from agents.models.conversation import DEFAULT_MODEL
 from supervisor.client import protocol
 from supervisor.doctor import examine, machine, state
 from supervisor.doctor.check_context import CheckContext, Checked, Finding, State, fail, ok, unknown, warn
 from supervisor.doctor.examine import Check
 from supervisor.gateway.account.charges import Prices
-from supervisor.gateway.admission.types import Agent, Api, GatewaySettings, Usage
+from supervisor.gateway.admission.types import Agent, Usage
 from supervisor.gateway.proxy.forward import Way, way
 from supervisor.host import untrusted_fs, usage
 from supervisor.host.paths import Home
@@ -32,6 +32,7 @@ from supervisor.kernel.capacity import AGENT, COMMAND, Means, Need
 from supervisor.kernel.errors import NightcrewError, one_line
 from supervisor.kernel.forecast import Expected, Forecast, Misfit, Span
 from supervisor.kernel.format import duration, listed, money
+from supervisor.kernel.gateway_settings import Api, GatewaySettings
 from supervisor.kernel.kind import Kind
 from supervisor.kernel.night import NightTerms
 from supervisor.kernel.spec import RunSpec, Submission, TaskSpec

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
     from supervisor.doctor.check_context import CheckContext, Checked
     from supervisor.features.night.check import Evening, Tried
-    from supervisor.gateway.admission.types import GatewaySettings
     from supervisor.host.paths import Home
     from supervisor.kernel.admission import Verdict
+    from supervisor.kernel.gateway_settings import GatewaySettings
     from supervisor.kernel.spec import Submission
     from supervisor.store.queries import TaskView
     from worktrees.repository import Repository

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from supervisor.gateway.admission.bucket import MAX_STEP_S, SLACK, Bucket
-from supervisor.gateway.admission.types import Quota
+from supervisor.kernel.gateway_settings import Quota
 
 
 @dataclass(frozen=True, slots=True)

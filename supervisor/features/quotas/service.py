@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from memory.service.waits import LONGEST_S
 from supervisor.features.quotas.rules import Quotas
-from supervisor.gateway.admission.types import Quota
 from supervisor.host import files, processes, untrusted_fs
 from supervisor.host.clock import Clock
 from supervisor.kernel.codec import Bound
 from supervisor.kernel.errors import NotFound, Refused
+from supervisor.kernel.gateway_settings import Quota
 from supervisor.kernel.wait_graph import WaitKind
 from supervisor.server.gateway import Models
 

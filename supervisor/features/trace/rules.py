@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from supervisor.gateway.admission.types import Api, Usage
+from supervisor.gateway.admission.types import Usage
+from supervisor.kernel.gateway_settings import Api
 from supervisor.kernel.names import attempt_span, span_id, trace_id
 from supervisor.kernel.states import End
 

@@ -13,7 +13,8 @@ from supervisor.features.metrics import catalog
 from supervisor.features.metrics.catalog import Counts
 from supervisor.features.trace.rules import Request
 from supervisor.gateway.account.charges import BATCH, CRASHED, NEVER_SENT, PAST, REFUSED
-from supervisor.gateway.admission.types import Api, End, LaneKey, PoolKey, Refusal, Usage
+from supervisor.gateway.admission.types import End, LaneKey, PoolKey, Refusal, Usage
+from supervisor.kernel.gateway_settings import Api
 
 # Reading
 # -------

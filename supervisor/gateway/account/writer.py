@@ -36,8 +36,9 @@ from supervisor.gateway.account.charges import (
 )
 from supervisor.gateway.account.schema import ACCOUNT
 from supervisor.gateway.admission import types
-from supervisor.gateway.admission.types import Api, End, LaneKey, PoolKey, Usage
+from supervisor.gateway.admission.types import End, LaneKey, PoolKey, Usage
 from supervisor.kernel.errors import LedgerError, NightcrewError, from_wire
+from supervisor.kernel.gateway_settings import Api
 from supervisor.kernel.names import trace_id
 from supervisor.kernel.states import TaskClass
 from supervisor.store import sqlite

@@ -15,7 +15,6 @@ from supervisor.gateway.admission.types import (
     End,
     Journal,
     Observed,
-    Policy,
     PoolKey,
     Refusal,
     Refused,
@@ -24,6 +23,7 @@ from supervisor.gateway.admission.types import (
     Window,
 )
 from supervisor.kernel.format import duration
+from supervisor.kernel.gateway_settings import Policy
 
 # Breaker
 # -------

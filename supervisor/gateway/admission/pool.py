@@ -12,19 +12,17 @@ from supervisor.gateway.admission.bucket import INPUT, NAMES, OUTPUT, REQUESTS, 
 from supervisor.gateway.admission.types import (
     NEVER,
     NOTHING_OBSERVED,
-    Api,
     DimensionView,
     Level,
     Observed,
-    Policy,
     PoolKey,
     Refusal,
     Refused,
     Ticket,
-    Upstream,
     Usage,
     Window,
 )
+from supervisor.kernel.gateway_settings import Api, Policy, Upstream
 
 if TYPE_CHECKING:
     from supervisor.gateway.admission.budget import Guess

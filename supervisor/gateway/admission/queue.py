@@ -14,7 +14,8 @@ from supervisor.gateway.admission.breaker import STEP_BACK_S
 from supervisor.gateway.admission.bucket import INPUT, NAMES, OUTPUT, REQUESTS, TOKENS
 from supervisor.gateway.admission.budget import Budget, Guess, Never, Wait
 from supervisor.gateway.admission.pool import Pool
-from supervisor.gateway.admission.types import EARLY_S, NEVER, QUEUED, Arrived, LaneKey, Policy, Ticket, TurnAway
+from supervisor.gateway.admission.types import EARLY_S, NEVER, QUEUED, Arrived, LaneKey, Ticket, TurnAway
+from supervisor.kernel.gateway_settings import Policy
 from supervisor.kernel.states import TaskClass
 
 # Latency

@@ -23,7 +23,6 @@ from supervisor.gateway.admission.types import (
     SENT,
     AgentView,
     Alert,
-    Api,
     Arrived,
     BatchEnded,
     Began,
@@ -33,7 +32,6 @@ from supervisor.gateway.admission.types import (
     Ended,
     Event,
     Fallback,
-    GatewaySettings,
     Journal,
     LaneKey,
     PoolKey,
@@ -46,11 +44,11 @@ from supervisor.gateway.admission.types import (
     Timers,
     TrafficView,
     TurnAway,
-    Upstream,
     Usage,
     Withdrawn,
 )
 from supervisor.kernel.format import duration
+from supervisor.kernel.gateway_settings import Api, GatewaySettings, Upstream
 from supervisor.kernel.states import TaskClass
 
 # Network

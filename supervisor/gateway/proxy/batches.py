@@ -17,12 +17,13 @@ from supervisor.gateway import wire
 from supervisor.gateway.account.charges import BATCH, BATCH_PART, NEVER_SENT, OpenRow, SettledRow, TurnedAwayRow
 from supervisor.gateway.account.writer import BatchBook, Kept
 from supervisor.gateway.admission.budget import Never
-from supervisor.gateway.admission.types import Agent, Api, BatchEnded, BatchHold, End, LaneKey, NightCap, Usage, model_class
+from supervisor.gateway.admission.types import Agent, BatchEnded, BatchHold, End, LaneKey, NightCap, Usage, model_class
 from supervisor.gateway.proxy.forward import RequestContext, Way, bound_of, key_of
 from supervisor.gateway.proxy.upstreams import Cut, Outgoing, Reply, Unreachable
 from supervisor.gateway.wire.answers import BatchAsked
 from supervisor.gateway.wire.requests import Asked, BadRequest, Endpoint, Recognised
 from supervisor.kernel.errors import NightcrewError
+from supervisor.kernel.gateway_settings import Api
 
 # Batch keeper
 # ------------

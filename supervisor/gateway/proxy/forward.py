@@ -24,7 +24,6 @@ from supervisor.gateway.admission.types import (
     NOTHING_OBSERVED,
     Agent,
     Alert,
-    Api,
     Arrived,
     BatchEnded,
     BatchHold,
@@ -35,7 +34,6 @@ from supervisor.gateway.admission.types import (
     Ended,
     Event,
     Fallback,
-    GatewaySettings,
     Journal,
     LaneKey,
     Observed,
@@ -43,11 +41,9 @@ from supervisor.gateway.admission.types import (
     Refusal,
     Refused,
     Responded,
-    Route,
     Send,
     Tick,
     TurnAway,
-    Upstream,
     Usage,
     Withdrawn,
     model_class,
@@ -58,6 +54,7 @@ from supervisor.gateway.replay import Recorder
 from supervisor.gateway.wire.headers import dear_word, price_factor
 from supervisor.gateway.wire.requests import Asked, Endpoint, Recognised, names_input
 from supervisor.host.clock import Clock
+from supervisor.kernel.gateway_settings import Api, GatewaySettings, Route, Upstream
 from supervisor.kernel.states import TaskClass
 
 # Admission

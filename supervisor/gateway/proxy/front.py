@@ -18,7 +18,7 @@ from aiohttp.streams import StreamReader
 
 from supervisor.features.night import rows as night_rows
 from supervisor.gateway import wire
-from supervisor.gateway.admission.types import Agent, Api, NightCap, Refusal, Upstream
+from supervisor.gateway.admission.types import Agent, NightCap, Refusal
 from supervisor.gateway.proxy.batches import BatchCall, Batches
 from supervisor.gateway.proxy.forward import (
     BUSY_AGAIN_S,
@@ -41,6 +41,7 @@ from supervisor.kernel import codec, tokens
 from supervisor.kernel.audit import Level
 from supervisor.kernel.errors import LedgerError, NightcrewError
 from supervisor.kernel.format import duration
+from supervisor.kernel.gateway_settings import Api, Upstream
 from supervisor.kernel.kind import is_patient
 from supervisor.kernel.night import NightState
 from supervisor.kernel.records import attempt_name

@@ -25,7 +25,7 @@ from supervisor.gateway.account.charges import Prices
 from supervisor.gateway.account.writer import Account, BatchBook
 from supervisor.gateway.admission import traffic as memory
 from supervisor.gateway.admission.traffic import Traffic
-from supervisor.gateway.admission.types import Alert, GatewaySettings, NightCap, Tick, TrafficView
+from supervisor.gateway.admission.types import Alert, NightCap, Tick, TrafficView
 from supervisor.gateway.keys import Form, Handler, Keyring, Log, Redactor
 from supervisor.gateway.proxy.batches import Batches, BatchKeeper
 from supervisor.gateway.proxy.forward import Admission, RequestContext
@@ -43,6 +43,7 @@ from supervisor.kernel.admission import Slept, between
 from supervisor.kernel.audit import log_format
 from supervisor.kernel.errors import NightcrewError, Refused, ToolFailed
 from supervisor.kernel.format import duration
+from supervisor.kernel.gateway_settings import GatewaySettings
 
 # Gateway
 # -------

@@ -13,7 +13,7 @@ from supervisor.features.metrics.page import Metrics
 from supervisor.gateway.account import charges
 from supervisor.gateway.account.charges import OpenRow
 from supervisor.gateway.account.reading import Figures, Window
-from supervisor.gateway.admission.types import Api, LaneKey, Usage
+from supervisor.gateway.admission.types import LaneKey, Usage
 from supervisor.gateway.proxy.forward import RequestContext
 from supervisor.gateway.proxy.front import Page
 from supervisor.gateway.status import caps, status
@@ -21,6 +21,7 @@ from supervisor.gateway.status_client import CREW, METRICS, NOW, PAST, PING, REL
 from supervisor.gateway.wire.headers import carried
 from supervisor.kernel import tokens
 from supervisor.kernel.errors import NightcrewError
+from supervisor.kernel.gateway_settings import Api
 from supervisor.kernel.states import TaskClass
 
 Answer = Callable[[web.BaseRequest], Awaitable[web.Response]]

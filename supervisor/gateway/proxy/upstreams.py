@@ -26,10 +26,10 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from supervisor.gateway import keys, wire
-from supervisor.gateway.admission.types import Upstream
 from supervisor.gateway.wire.headers import carried
 from supervisor.kernel import tokens
 from supervisor.kernel.format import duration
+from supervisor.kernel.gateway_settings import Upstream
 
 if TYPE_CHECKING:
     from supervisor.gateway.proxy.forward import ProxiedRequest

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from supervisor.gateway.admission.types import Api, Usage
+from supervisor.gateway.admission.types import Usage
 from supervisor.gateway.wire.headers import dear_word, price_factor, price_words, price_words_told
 from supervisor.gateway.wire.requests import Asked, BadRequest, Endpoint, model_name, names_input, parsed, tokens
+from supervisor.kernel.gateway_settings import Api
 
 # Sse
 # ---

@@ -16,7 +16,8 @@ from typing import Any
 
 from multidict import CIMultiDict
 
-from supervisor.gateway.admission.types import NOTHING_OBSERVED, Api, Level, Observed, Refusal, Window
+from supervisor.gateway.admission.types import NOTHING_OBSERVED, Level, Observed, Refusal, Window
+from supervisor.kernel.gateway_settings import Api
 
 # Tiers
 # -----

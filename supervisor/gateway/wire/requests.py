@@ -9,8 +9,9 @@ from enum import StrEnum
 from typing import Any, NamedTuple, NoReturn
 from urllib.parse import quote
 
-from supervisor.gateway.admission.types import LONG_CONTEXT_BYTES, Api
+from supervisor.gateway.admission.types import LONG_CONTEXT_BYTES
 from supervisor.gateway.wire.headers import error, price_words
+from supervisor.kernel.gateway_settings import Api
 
 # Asked
 # -----

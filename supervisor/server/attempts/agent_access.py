@@ -12,8 +12,8 @@ from supervisor.kernel import kind, tokens
 from supervisor.kernel.errors import ToolFailed
 
 if TYPE_CHECKING:
-    from supervisor.gateway.admission.types import GatewaySettings
     from supervisor.host.paths import Home
+    from supervisor.kernel.gateway_settings import GatewaySettings
     from supervisor.kernel.states import TaskClass
     from supervisor.server.gateway import Models
 

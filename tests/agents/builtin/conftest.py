@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.gateway.admission.types import Limits
+from supervisor.kernel.gateway_settings import Limits
 from tests.agents.builtin.kit import Bench, Forks
 from tests.gateway.simulator import Simulator
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nightcrew.plugins.builtin.conversation import Budget, Conversation, Spent, reached
+from agents.models.conversation import Budget, Conversation, Spent, reached
 
 WINDOW = 10_000
 

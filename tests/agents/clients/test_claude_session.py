@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from agents.kinds import kinds
-from supervisor.gateway.admission.types import Limits
 from supervisor.host import files
+from supervisor.kernel.gateway_settings import Limits
 from supervisor.sandbox import executors, homes
 from supervisor.sandbox.policy import Tier
 from tests.daemon.test_sending import Agent

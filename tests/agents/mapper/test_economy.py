@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from nightcrew.plugins.builtin import api
+from agents.models import api
 from supervisor.features.map.prompts import PromptTerms
 from supervisor.features.map.worker import economy
 from supervisor.features.map.worker.economy import MISSES_MAX, Batches, Plan, Rounds

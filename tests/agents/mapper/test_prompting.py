@@ -11,8 +11,8 @@ import pytest
 
 from supervisor.features.map.prompts import SCHEMA_MAX, AnswerSchema, PromptTerms, load
 from supervisor.features.map.worker.prompt import CONTENT_MAX, Answered, Prompter, Unfit, api, content
-from supervisor.gateway.admission.types import Limits
 from supervisor.kernel.errors import ConfigError, NeedsHuman, UsageError
+from supervisor.kernel.gateway_settings import Limits
 from tests.gateway.simulator import Fault, Running, SimSettings, running
 
 SCHEMA: dict[str, Any] = {

@@ -21,7 +21,6 @@ from supervisor.gateway.admission.traffic import Traffic
 from supervisor.gateway.admission.types import (
     Agent,
     Alert,
-    Api,
     Arrived,
     Began,
     BreakerState,
@@ -30,13 +29,10 @@ from supervisor.gateway.admission.types import (
     End,
     Ended,
     Event,
-    GatewaySettings,
     Journal,
     LaneKey,
     Level,
-    Limits,
     Observed,
-    Policy,
     PoolView,
     Refusal,
     Refused,
@@ -44,9 +40,9 @@ from supervisor.gateway.admission.types import (
     Send,
     Tick,
     TurnAway,
-    Upstream,
     Usage,
 )
+from supervisor.kernel.gateway_settings import Api, GatewaySettings, Limits, Policy, Upstream
 from supervisor.kernel.states import TaskClass
 
 LANE = LaneKey(Api.ANTHROPIC, "opus-4")

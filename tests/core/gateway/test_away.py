@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from supervisor.gateway.admission.types import Agent, Arrived, End, Ended, Event, Limits, Send, TurnAway, Usage
+from supervisor.gateway.admission.types import Agent, Arrived, End, Ended, Event, Send, TurnAway, Usage
+from supervisor.kernel.gateway_settings import Limits
 from tests.core.gateway.playbook import BATCH, INTERACTIVE, NORMAL, ask, settings, upstream
 from tests.core.gateway.world import Fate, World
 

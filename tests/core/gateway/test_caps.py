@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.gateway.admission.budget import SlidingWindow, Slot
-from supervisor.gateway.admission.types import Agent, End, Ended, Limits, Refusal, Refused, Send, Usage, Withdrawn
+from supervisor.gateway.admission.types import Agent, End, Ended, Refusal, Refused, Send, Usage, Withdrawn
+from supervisor.kernel.gateway_settings import Limits
 from tests.core.gateway.playbook import After, Playbook, ask, away, sent
 
 FREE = Limits()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from supervisor.gateway.admission.types import Api, GatewaySettings, KeySource, Upstream
 from supervisor.kernel import kind
+from supervisor.kernel.gateway_settings import Api, GatewaySettings, KeySource, Upstream
 from supervisor.kernel.states import TaskClass
 
 

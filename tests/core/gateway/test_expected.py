@@ -6,7 +6,8 @@ import pytest
 
 from supervisor.gateway.admission import traffic
 from supervisor.gateway.admission.budget import FIRST_OUTPUT
-from supervisor.gateway.admission.types import Agent, Began, End, Ended, Limits, PoolKey, Send, Usage
+from supervisor.gateway.admission.types import Agent, Began, End, Ended, PoolKey, Send, Usage
+from supervisor.kernel.gateway_settings import Limits
 from tests.core.gateway.playbook import LANE, Playbook, ask, away, level, sent, upstream
 
 WIDE = Limits(tpm=50e6)

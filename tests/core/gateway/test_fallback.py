@@ -8,21 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.gateway.admission.types import (
-    Agent,
-    Api,
-    Arrived,
-    BreakerState,
-    End,
-    Ended,
-    Fallback,
-    LaneKey,
-    Limits,
-    Refusal,
-    Send,
-    Usage,
-    Withdrawn,
-)
+from supervisor.gateway.admission.types import Agent, Arrived, BreakerState, End, Ended, Fallback, LaneKey, Refusal, Send, Usage, Withdrawn
+from supervisor.kernel.gateway_settings import Api, Limits
 from supervisor.kernel.states import TaskClass
 from tests.core.gateway.playbook import (
     BATCH,

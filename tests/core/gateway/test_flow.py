@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor.gateway.admission.types import NOTHING_OBSERVED, Agent, Began, End, Ended, Event, Limits, Responded, Tick, Usage, Withdrawn
+from supervisor.gateway.admission.types import NOTHING_OBSERVED, Agent, Began, End, Ended, Event, Responded, Tick, Usage, Withdrawn
+from supervisor.kernel.gateway_settings import Limits
 from tests.core.gateway.playbook import (
     BATCH,
     SERVED,

@@ -10,12 +10,10 @@ from supervisor.gateway.admission.traffic import LANES_MOST
 from supervisor.gateway.admission.types import (
     NOTHING_OBSERVED,
     Agent,
-    Api,
     Began,
     End,
     Ended,
     LaneKey,
-    Limits,
     Observed,
     Refusal,
     Refused,
@@ -26,6 +24,7 @@ from supervisor.gateway.admission.types import (
     Usage,
     Withdrawn,
 )
+from supervisor.kernel.gateway_settings import Api, Limits
 from tests.core.gateway.playbook import BATCH, CLOSED, HALF_OPEN, LANE, OPEN, After, Playbook, ask, away, journal, sent, settings, upstream
 from tests.core.gateway.world import Fate, World
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from supervisor.gateway.admission import queue
 from supervisor.gateway.admission.queue import RAISE_MOST, Latency
-from supervisor.gateway.admission.types import Agent, AgentView, Command, End, Ended, Limits, Send, Usage
+from supervisor.gateway.admission.types import Agent, AgentView, Command, End, Ended, Send, Usage
+from supervisor.kernel.gateway_settings import Limits
 from tests.core.gateway.playbook import After, Playbook, ask
 
 LONG_S = 1200

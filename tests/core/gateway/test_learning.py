@@ -7,7 +7,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from supervisor.gateway.admission.bucket import INPUT, Bucket, Dimension, Owed, UpstreamBucket
-from supervisor.gateway.admission.types import NOTHING_OBSERVED, Agent, Began, End, Ended, Level, Limits, Observed, Responded, Usage
+from supervisor.gateway.admission.types import NOTHING_OBSERVED, Agent, Began, End, Ended, Level, Observed, Responded, Usage
+from supervisor.kernel.gateway_settings import Limits
 from tests.core.gateway.playbook import (
     CLOSED,
     INTERACTIVE,

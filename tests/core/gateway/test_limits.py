@@ -8,21 +8,8 @@ from hypothesis import strategies as st
 
 from supervisor.gateway.admission.breaker import Ramp
 from supervisor.gateway.admission.bucket import RESERVE_MOST, Bucket, UpstreamBucket
-from supervisor.gateway.admission.types import (
-    Api,
-    Began,
-    End,
-    Ended,
-    LaneKey,
-    Level,
-    Limits,
-    Observed,
-    Refusal,
-    Refused,
-    Responded,
-    Usage,
-    Window,
-)
+from supervisor.gateway.admission.types import Began, End, Ended, LaneKey, Level, Observed, Refusal, Refused, Responded, Usage, Window
+from supervisor.kernel.gateway_settings import Api, Limits
 from tests.core.gateway.playbook import (
     CLOSED,
     HALF_OPEN,

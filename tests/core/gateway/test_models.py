@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.gateway.admission.types import LONG_CONTEXT_BYTES, Api, model_class
+from supervisor.gateway.admission.types import LONG_CONTEXT_BYTES, model_class
+from supervisor.kernel.gateway_settings import Api
 
 A, OA, G = Api.ANTHROPIC, Api.OPENAI, Api.GEMINI
 

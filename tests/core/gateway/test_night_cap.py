@@ -7,7 +7,8 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.gateway.admission.types import Agent, End, Ended, Limits, NightCap, Refusal, Refused, Send, TurnAway, Usage, Withdrawn
+from supervisor.gateway.admission.types import Agent, End, Ended, NightCap, Refusal, Refused, Send, TurnAway, Usage, Withdrawn
+from supervisor.kernel.gateway_settings import Limits
 from tests.core.gateway.playbook import After, Playbook, ask, away, sent
 
 FREE, SERVED = Limits(), Usage(1000, 1200)

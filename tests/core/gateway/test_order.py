@@ -6,7 +6,8 @@ from collections import Counter
 
 import pytest
 
-from supervisor.gateway.admission.types import Agent, Arrived, Began, End, Ended, Limits, Send, Usage
+from supervisor.gateway.admission.types import Agent, Arrived, Began, End, Ended, Send, Usage
+from supervisor.kernel.gateway_settings import Limits
 from tests.core.gateway.playbook import (
     BATCH,
     CLOSED,

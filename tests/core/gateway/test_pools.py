@@ -14,16 +14,13 @@ from supervisor.gateway.admission.traffic import Traffic
 from supervisor.gateway.admission.types import (
     NOTHING_OBSERVED,
     Agent,
-    Api,
     Arrived,
     Began,
     BreakerState,
     End,
     Ended,
-    GatewaySettings,
     LaneKey,
     Level,
-    Limits,
     Observed,
     PoolKey,
     Refusal,
@@ -34,6 +31,7 @@ from supervisor.gateway.admission.types import (
     Usage,
     Window,
 )
+from supervisor.kernel.gateway_settings import Api, GatewaySettings, Limits
 from tests.core.gateway.playbook import (
     BATCH,
     CLOSED,

@@ -21,9 +21,7 @@ from supervisor.gateway.admission.types import (
     Ended,
     Event,
     Level,
-    Limits,
     Observed,
-    Policy,
     Refusal,
     Refused,
     Responded,
@@ -33,6 +31,7 @@ from supervisor.gateway.admission.types import (
     Window,
     Withdrawn,
 )
+from supervisor.kernel.gateway_settings import Limits, Policy
 from tests.core.gateway.playbook import BATCH, INTERACTIVE, LANE, NORMAL, ask, settings, upstream
 from tests.core.gateway.world import Fate, World
 from tests.rounds import examples

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.features.quotas.rules import Grant, Quotas
-from supervisor.gateway.admission.types import Quota
+from supervisor.kernel.gateway_settings import Quota
 
 SEARCH = Quota("search", 60.0, 60.0, burst=2.0)
 

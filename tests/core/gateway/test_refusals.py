@@ -11,7 +11,6 @@ from supervisor.gateway.admission.types import (
     End,
     Ended,
     Journal,
-    Limits,
     Observed,
     Refusal,
     Refused,
@@ -23,6 +22,7 @@ from supervisor.gateway.admission.types import (
     Window,
     Withdrawn,
 )
+from supervisor.kernel.gateway_settings import Limits
 from tests.core.gateway.playbook import (
     CLOSED,
     HALF_OPEN,

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from supervisor.gateway.admission.budget import DOUBT, FASTEST, FEW, MINUTE_MOST
-from supervisor.gateway.admission.types import Agent, Began, End, Ended, Limits, Usage
+from supervisor.gateway.admission.types import Agent, Began, End, Ended, Usage
+from supervisor.kernel.gateway_settings import Limits
 from tests.core.gateway.playbook import Playbook, ask, sends, sent, settings, upstream
 from tests.core.gateway.world import Fate, World
 

@@ -14,7 +14,6 @@ from supervisor.gateway.admission.types import (
     End,
     Ended,
     Event,
-    GatewaySettings,
     Refusal,
     Refused,
     Responded,
@@ -24,6 +23,7 @@ from supervisor.gateway.admission.types import (
     Usage,
     Withdrawn,
 )
+from supervisor.kernel.gateway_settings import GatewaySettings
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from supervisor.gateway.account import schema
-from supervisor.gateway.admission.types import Limits
 from supervisor.host import files
+from supervisor.kernel.gateway_settings import Limits
 from tests.gateway.kit import know_prices, rows, upstream
 from tests.gateway.simulator import Fault, Simulator
 from tests.support import House, git, signal_if_there, wait_until

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from supervisor.features.map.commands import merge_lines
-from supervisor.gateway.admission.types import Limits
 from supervisor.host import files
+from supervisor.kernel.gateway_settings import Limits
 from supervisor.sandbox import executors
 from tests.gateway.kit import know_prices, upstream
 from tests.gateway.simulator import Fault, Simulator

@@ -12,7 +12,8 @@ from supervisor.gateway.account import schema
 from supervisor.gateway.account.charges import OpenRow, SettledRow, TurnedAwayRow
 from supervisor.gateway.account.writer import Account
 from supervisor.gateway.admission import types
-from supervisor.gateway.admission.types import Api, BreakerState, LaneKey, PoolKey, Usage
+from supervisor.gateway.admission.types import BreakerState, LaneKey, PoolKey, Usage
+from supervisor.kernel.gateway_settings import Api
 from supervisor.kernel.states import TaskClass
 
 LANE = LaneKey(Api.ANTHROPIC, "opus-4")

@@ -11,7 +11,8 @@ import pytest
 
 from supervisor.gateway.account import reading, schema
 from supervisor.gateway.account.writer import Account
-from supervisor.gateway.admission.types import Api, LaneKey, Usage
+from supervisor.gateway.admission.types import LaneKey, Usage
+from supervisor.kernel.gateway_settings import Api
 from tests.data import make_account_sample
 from tests.gateway.account.kit import AGENT, NOW, Wall, opened, price, rows, served, usd
 

@@ -15,8 +15,9 @@ from supervisor.gateway.account import reading, schema
 from supervisor.gateway.account.charges import CRASHED, NEVER_SENT, REFUSED, OpenRow, SettledRow, TurnedAwayRow
 from supervisor.gateway.account.reading import Answered, Figures, Percentiles, Totals
 from supervisor.gateway.account.writer import Account
-from supervisor.gateway.admission.types import Api, LaneKey, Usage
+from supervisor.gateway.admission.types import LaneKey, Usage
 from supervisor.kernel.errors import LedgerError
+from supervisor.kernel.gateway_settings import Api
 from tests.gateway.account.kit import AGENT, LANE, NOW, Wall, away, opened, served, unpriced
 
 OTHER = "1121-k3f9/other"

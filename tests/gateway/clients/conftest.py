@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.gateway.admission.types import Limits
 from supervisor.host.paths import Home
+from supervisor.kernel.gateway_settings import Limits
 from tests.gateway.clients.kit import CLIENTS, ClaudeCode, Codex, Direct, Through
 from tests.gateway.kit import all_apis, gateway_process
 from tests.gateway.simulator import Simulator

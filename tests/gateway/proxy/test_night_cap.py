@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.gateway.admission.types import Limits
 from supervisor.host.paths import Home
+from supervisor.kernel.gateway_settings import Limits
 from tests.gateway import kit
 from tests.gateway.simulator import SimSettings, Simulator, running
 

@@ -17,7 +17,7 @@ from urllib.parse import quote
 import pytest
 
 from supervisor.gateway import keys, lifecycle
-from supervisor.gateway.admission.types import Agent, Api, GatewaySettings, KeySource, Route, Upstream
+from supervisor.gateway.admission.types import Agent
 from supervisor.gateway.keys import Form, Handler, Log, Redactor
 from supervisor.gateway.lifecycle import clean_environment
 from supervisor.gateway.proxy import gateway
@@ -26,6 +26,7 @@ from supervisor.host.clock import SystemClock
 from supervisor.host.paths import Home
 from supervisor.kernel.audit import LogFormat
 from supervisor.kernel.errors import Refused
+from supervisor.kernel.gateway_settings import Api, GatewaySettings, KeySource, Route, Upstream
 from supervisor.kernel.states import TaskClass
 
 SECRET = "sk-ant-api03-Q2FuYXJ5+S2V5/MTIzNDU2Nzg5MA-xyzzy"

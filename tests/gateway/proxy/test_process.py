@@ -20,8 +20,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from supervisor.gateway import lifecycle, status_client
-from supervisor.gateway.admission.types import Limits
 from supervisor.host.paths import Home
+from supervisor.kernel.gateway_settings import Limits
 from tests.gateway import kit
 from tests.gateway.simulator import Simulator
 from tests.support import wait_until

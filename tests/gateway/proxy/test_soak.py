@@ -10,8 +10,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from supervisor.gateway.admission.types import Limits
 from supervisor.host.paths import Home
+from supervisor.kernel.gateway_settings import Limits
 from tests.gateway import kit
 from tests.gateway.simulator import Fault, SimSettings, running
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightcrew.plugins.sim.account import Bucket, Meter, Window
-from supervisor.gateway.admission.types import Limits
+from supervisor.kernel.gateway_settings import Limits
 
 STEPS = st.lists(st.tuples(st.floats(0, 100), st.integers(0, 300), st.integers(1, 5000)), max_size=60)
 """(seconds until the next request, its output, its input)."""

@@ -13,7 +13,7 @@ import pytest
 
 from nightcrew.plugins.sim.server import running
 from nightcrew.plugins.sim.settings import WindowLimit
-from supervisor.gateway.admission.types import Limits
+from supervisor.kernel.gateway_settings import Limits
 from tests.gateway.kit import StandingClock
 from tests.gateway.sim.raw import CHAT, GEMINI, MESSAGES, anthropic_body, ask, chat_body, gemini_body
 from tests.gateway.simulator import Fault, SimSettings, Simulator

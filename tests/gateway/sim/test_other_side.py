@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from nightcrew.plugins.sim.account import PATIENCE_S, Bucket, Meter, OutsideUse, label
 from nightcrew.plugins.sim.server import running
-from supervisor.gateway.admission.types import Limits
 from supervisor.host.paths import Home
+from supervisor.kernel.gateway_settings import Limits
 from tests.gateway import kit
 from tests.gateway.kit import StandingClock
 from tests.gateway.sim.raw import MESSAGES, anthropic_body, ask

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.gateway.admission.types import Api
 from supervisor.gateway.wire.requests import Endpoint, Recognised, recognise, target, upgrade_refused
+from supervisor.kernel.gateway_settings import Api
 
 TOKEN = "nct_dGFzazox_0123456789abcdef0123456789abcdef01234567"
 

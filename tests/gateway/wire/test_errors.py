@@ -9,8 +9,8 @@ import anthropic
 import openai
 import pytest
 
-from supervisor.gateway.admission.types import Api
 from supervisor.gateway.wire.headers import error
+from supervisor.kernel.gateway_settings import Api
 
 
 class Answering(HTTPServer):

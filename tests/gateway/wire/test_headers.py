@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.gateway.admission.types import NOTHING_OBSERVED, Api, Level, Window
+from supervisor.gateway.admission.types import NOTHING_OBSERVED, Level, Window
 from supervisor.gateway.wire.headers import CLIENT_AUTH_HEADERS, HOP_BY_HOP, auth_headers, duration_s, number, observed, retry_after_s
+from supervisor.kernel.gateway_settings import Api
 
 DATE = {"date": "Sat, 21 Nov 2026 10:00:00 GMT"}
 AT_10 = 1_795_255_200  # the same moment in seconds since 1970

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.gateway.admission.types import LONG_CONTEXT_BYTES, Api
+from supervisor.gateway.admission.types import LONG_CONTEXT_BYTES
 from supervisor.gateway.wire.requests import Asked, BadRequest, Endpoint, Recognised, read, recognise, sent_body
+from supervisor.kernel.gateway_settings import Api
 
 SESSION = "0b9f7a52-53a5-4d6e-9c7e-1f0b9f7a5253"
 

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.gateway.admission.types import Api, Level, Refusal, Window
+from supervisor.gateway.admission.types import Level, Refusal, Window
 from supervisor.gateway.wire.headers import failure, refusal
+from supervisor.kernel.gateway_settings import Api
 
 A, OA, G = Api.ANTHROPIC, Api.OPENAI, Api.GEMINI
 DATE = {"date": "Sat, 21 Nov 2026 10:00:00 GMT"}

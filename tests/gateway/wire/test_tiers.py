@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from supervisor.gateway.admission.types import Api
 from supervisor.gateway.wire import headers
 from supervisor.gateway.wire.answers import Answer
 from supervisor.gateway.wire.requests import read, recognise
+from supervisor.kernel.gateway_settings import Api
 
 OPENAI, GOOGLE = "https://api.openai.com", "https://generativelanguage.googleapis.com"
 GENERATE = "/v1beta/models/gemini-2.5-pro:generateContent"

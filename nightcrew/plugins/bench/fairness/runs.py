@@ -35,7 +35,8 @@ from nightcrew.plugins.bench.fairness.world import (
     World,
 )
 from nightcrew.plugins.bench.figures import Aim, grid, missed, quantile
-from supervisor.gateway.admission.types import Level, Limits, Observed
+from supervisor.gateway.admission.types import Level, Observed
+from supervisor.kernel.gateway_settings import Limits
 from supervisor.kernel.states import TaskClass
 
 # Runs

@@ -15,29 +15,25 @@ from supervisor.gateway.admission.types import (
     SENT,
     Agent,
     Alert,
-    Api,
     Arrived,
     Began,
     Command,
     End,
     Ended,
     Event,
-    GatewaySettings,
     Journal,
     LaneKey,
     Level,
-    Limits,
     Observed,
-    Policy,
     Refusal,
     Refused,
     Responded,
     Send,
     Tick,
     TurnAway,
-    Upstream,
     Usage,
 )
+from supervisor.kernel.gateway_settings import Api, GatewaySettings, Limits, Policy, Upstream
 from supervisor.kernel.kind import is_patient
 from supervisor.kernel.states import TaskClass
 

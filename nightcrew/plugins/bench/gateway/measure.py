@@ -27,12 +27,13 @@ from nightcrew.plugins.bench.figures import Aim, median_ms, milli, quantile, row
 from nightcrew.plugins.bench.gateway import load
 from nightcrew.plugins.bench.gateway.load import Load
 from supervisor.gateway.admission.traffic import Traffic
-from supervisor.gateway.admission.types import Agent, Api, Arrived, End, Ended, GatewaySettings, LaneKey, Limits, Upstream, Usage
+from supervisor.gateway.admission.types import Agent, Arrived, End, Ended, LaneKey, Usage
 from supervisor.host import files, secrets
 from supervisor.host.paths import Home
 from supervisor.kernel import tokens
 from supervisor.kernel.decision import MarkRunning, SetState, Start
 from supervisor.kernel.errors import ToolFailed, last_line
+from supervisor.kernel.gateway_settings import Api, GatewaySettings, Limits, Upstream
 from supervisor.kernel.spec import RunSpec, Submission, TaskSpec
 from supervisor.kernel.states import TaskClass, TaskState
 from supervisor.server import gateway_process

@@ -25,12 +25,12 @@ from typing import Any
 import anthropic
 
 import nightcrew.plugins.builtin.preload  # noqa: F401 - it is what is measured
+from agents.models import conversation
 from agents.printing import Records
 from nightcrew.plugins.bench.crews import in_turns
 from nightcrew.plugins.builtin import agent as run
-from nightcrew.plugins.builtin import conversation
 from nightcrew.plugins.sim.child import Simulator
-from supervisor.gateway.admission.types import Limits
+from supervisor.kernel.gateway_settings import Limits
 
 COMMAND = {"command": "true"}
 ROUNDS = 4

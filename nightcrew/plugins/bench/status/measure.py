@@ -26,9 +26,9 @@ from nightcrew.plugins.bench.crews import Busy, Say, SupervisedRun, by_hand, com
 from nightcrew.plugins.bench.figures import Aim, median_ms, quantiles_ms, rows
 from nightcrew.plugins.sim.child import Simulator
 from nightcrew.plugins.sim.faults import Fault
-from supervisor.gateway.admission.types import Limits
 from supervisor.host import files
 from supervisor.kernel.errors import ToolFailed
+from supervisor.kernel.gateway_settings import Limits
 from supervisor.kernel.spec import TaskSpec
 
 # Living

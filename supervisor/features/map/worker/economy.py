@@ -22,8 +22,8 @@ from typing import Any, TypeVar
 
 import anthropic
 
-from nightcrew.plugins.builtin import api
-from nightcrew.plugins.builtin.api import Failure, Reply
+from agents.models import api
+from agents.models.api import Failure, Reply
 from supervisor.features.map.worker import worker
 from supervisor.features.map.worker.prompt import Answered, Prompt, Prompter, Unfit, first, request, result, settings
 from supervisor.features.map.worker.prompt import make as make_prompt

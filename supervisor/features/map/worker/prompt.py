@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from nightcrew.plugins.builtin.api import Api, Failure, Reply
-from nightcrew.plugins.builtin.conversation import DEFAULT_MODEL, Budget
-from nightcrew.plugins.builtin.settings import Settings
+from agents.models.api import Api, Failure, Reply
+from agents.models.conversation import DEFAULT_MODEL, Budget
+from agents.models.settings import Settings
 from supervisor.features.map.prompts import KEPT_MAX, AnswerSchema, NoJson, PromptTerms, asked_again, fields, instruction, json_of, render
 from supervisor.features.map.worker.worker import Item, Result, ShardToRun, done, failed
 from supervisor.gateway.admission.types import Usage

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nightcrew.plugins.builtin.conversation import DEFAULT_MODEL, NAMES, Budget
+from agents.models.conversation import DEFAULT_MODEL, NAMES, Budget
 from supervisor.kernel.errors import ConfigError, UsageError
 from supervisor.kernel.names import nearest
 
