@@ -547,8 +547,8 @@ def mask(length: int) -> str:
 
 
 class _Forms:
-    """One key as it may stand in an answer: plain, in base64, or any of its characters as `\\uXXXX`, `\\u{X}`, `\\xXX`, `\\OOO`, `%XX`,
-    `\\/` or an entity of HTML, also escaped once more."""
+    """One key as it may stand in an answer: plain, in base64, in hexadecimal digits, or any of its characters as `\\uXXXX`, `\\u{X}`,
+    `\\xXX`, `\\OOO`, `%XX`, `\\/` or an entity of HTML, with or without its semicolon, also escaped once more."""
 
     def __init__(self, key: bytes) -> None:
         steps = [_step(byte) for byte in key]
@@ -556,7 +556,8 @@ class _Forms:
         self._steps = [re.compile(step) for step in steps]
         self._first = re.compile(b"[%s%%&\\\\]" % re.escape(key[:1]))
         self._marks = [*_MARKS, *((b"\\/",) if b"/" in key else ()), *(name for byte in set(key) for name in _ENTITIES.get(byte, ()))]
-        self._encoded = tuple(dict.fromkeys(in_base64(key)))
+        digits = key.hex().encode()
+        self._encoded = tuple(dict.fromkeys((*in_base64(key), digits, digits.upper())))
         self.longest = _STEP_MAX * len(key)
 
     def may_be_in(self, text: bytes) -> bool:
@@ -566,7 +567,7 @@ class _Forms:
         return any(map(text.__contains__, self._encoded))
 
     def without(self, text: bytes) -> bytes:
-        """Mask each key in `text`; the same object if there is none."""
+        """Mask each key in `text`; the same object if there is none. A number of an entity that ends `text` may go on and is none yet."""
         cleaned, count = self._whole.subn(lambda found: mask(len(found[0])).encode(), text)
         for form in self._encoded:
             if form in cleaned:
@@ -615,7 +616,9 @@ for _name, _char in html.entities.html5.items():
 _MARKS = (b"%", b"\\u00", b"\\u{", b"\\x", b"\\0", b"\\1", b"&#", b"&amp;")
 _STEP_MAX = 20
 """Bytes of one character in its longest form: `&amp;amp;#x0000073;`."""
-_CUT_ESCAPE = re.compile(rb"(?:\\{1,4}(?:u(?:\{?[0-9A-Fa-f]{0,6})|x[0-9A-Fa-f]?|[01][0-7]?)?|%[0-9A-Fa-f]{0,7}|&[#;A-Za-z0-9]{0,18})?")
+_CUT_ESCAPE = re.compile(
+    rb"(?:\\{1,4}(?:u005[Cc])?(?:u(?:\{?[0-9A-Fa-f]{0,6})|x[0-9A-Fa-f]?|[01][0-7]?)?|%[0-9A-Fa-f]{0,7}|&[#;A-Za-z0-9]{0,18})?"
+)
 """What may be the beginning of an escaped character."""
 
 
@@ -623,9 +626,9 @@ def _step(byte: int) -> bytes:
     """The pattern of one byte of a key."""
     digits = b"".join(b"[%c%c]" % (digit, digit - 32) if digit > 57 else b"%c" % digit for digit in b"%02x" % byte)
     slash = rb"|\\{1,4}/" if byte == ord("/") else b""
-    escaped = rb"\\{1,4}(?:u00%s|x%s|u\{0{0,4}%s\}|%03o)" % (digits, digits, digits, byte)
-    named = b"".join(b"|" + name[1:-1] for name in _ENTITIES.get(byte, ()))
-    entity = rb"&(?:amp;){0,2}(?:#0{0,4}%d|#[xX]0{0,4}%s%s);" % (byte, digits, named)
+    escaped = rb"\\{1,4}(?:u005[Cc])?(?:u00%s|x%s|u\{0{0,4}%s\}|%03o)" % (digits, digits, digits, byte)
+    named = b"".join(b"|" + name[1:] for name in _ENTITIES.get(byte, ()))
+    entity = rb"&(?:amp;){0,2}(?:(?:#0{0,4}%d|#[xX]0{0,4}%s)(?:;|(?=[^;]))%s)" % (byte, digits, named)
     return rb"(?:%s|%%(?:25){0,3}%s|%s|%s%s)" % (re.escape(bytes([byte])), digits, escaped, entity, slash)
 
 
@@ -744,19 +747,19 @@ class KeyFilter:
         return self._fragments.without(piece, begun)
 
     def finish(self) -> bytes:
-        """What was kept back: the answer has ended, and it was no key."""
+        """Return what was kept back: the answer has ended."""
         held, self._held = self._held, b""
-        return held
+        return self._forms.without(held + b"\n")[:-1]
 
 
 def _cleaned(text: str, key: str) -> str:
     """`text` of a header without the key; the same object if there is none."""
     if len(key) < SECRET_LEAST:
         return text
-    data = text.encode("utf-8", "surrogateescape")
+    line = text.encode("utf-8", "surrogateescape") + b"\n"
     forms = _forms(key.encode("utf-8", "surrogateescape"))
-    cleaned = forms.without(data)
-    return text if cleaned is data else cleaned.decode("utf-8", "surrogateescape")
+    cleaned = forms.without(line)
+    return text if cleaned is line else cleaned[:-1].decode("utf-8", "surrogateescape")
 
 
 def _is_named(text: str, key: str) -> bool:
