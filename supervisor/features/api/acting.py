@@ -68,14 +68,14 @@ class _Place:
 
 
 class VerbDoors:
-    """As `supervisor.features.api.models.Doors`."""
+    """What the handlers are given to act with. Each method runs in a thread, and raises NightcrewError."""
 
     def __init__(self, where: Home) -> None:
         self._where = where
         self._places: dict[str, _Place] = {}
 
     def submit(self, order: Order) -> str:
-        """Checked as a plan is, by the same code."""
+        """Hand a task over, after the checks of a plan; return the run, once it is on disk."""
         if lock.holder(self._where.lock) is None:
             raise NotRunning("no supervisor is running", kept="nothing of it", hint="nightcrew up -d")
         submission = self._submission(order, self._place(order.root))
@@ -99,13 +99,13 @@ class VerbDoors:
         return self._places.setdefault(root, _Place(root)).now()
 
     def cancel(self, task: str) -> bool:
-        """As `nightcrew kill`, without waiting for its end."""
+        """Ask a task to end, as `nightcrew kill`; False: it had ended."""
         if archive.has(self._where.archive, task.partition("/")[0]):
             return False
         return task in self._ask("kill", {"tasks": [task]})["asked"]
 
     def result(self, view: TaskView, *, patch: bool) -> dict[str, Any]:
-        """As `nightcrew diff`."""
+        """Return `base tip stat patch`, of what there is."""
         with contextlib.closing(archive.reader(self._where.ledger, self._where.archive, view.run)) as db:
             try:
                 found = taking.result(db, view)
@@ -117,11 +117,11 @@ class VerbDoors:
         return {"base": view.base_oid, "tip": found.tip, "stat": stat.encode("utf-8", "replace").decode(), "patch": shown}
 
     def capacity(self) -> dict[str, Any]:
-        """As `nightcrew capacity`."""
+        """As `nightcrew capacity --json`."""
         return self._ask("capacity", {})
 
     def used(self, token: str) -> None:
-        """Noted in the ledger."""
+        """Note that a token was used just now."""
         self._ask("token", {"op": "used", "tokens": [token]})
 
     def _ask(self, verb: str, args: object) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -12,7 +12,6 @@ from supervisor.config.toml import Strict
 from supervisor.features.api.rules import Token
 from supervisor.kernel.keys import By, Key
 from supervisor.kernel.states import TaskState
-from supervisor.store.queries import TaskView
 
 ID = r"^[0-9]{4}-[a-z0-9]{4}/[a-z0-9][a-z0-9_-]{0,31}$"
 PAGE, PAGE_MAX = 50, 200
@@ -217,9 +216,8 @@ class Problem(Shown):
     errors: list[Wrong] = []
 
 
-# Doors
-# -----
-# What the handlers are given to act with. Each runs in a thread, and raises NightcrewError.
+# Orders
+# ------
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,22 +232,3 @@ class Order:
     digest: str
     """Of the request."""
     request: TaskRequest
-
-
-class Doors(Protocol):
-    """Does what a program asks, as the verb of the same name."""
-
-    def submit(self, order: Order) -> str:
-        """Hand it over, after the checks of a plan; the run, once it is on disk."""
-
-    def cancel(self, task: str) -> bool:
-        """Whether it was asked to end; False: it had ended."""
-
-    def result(self, view: TaskView, *, patch: bool) -> dict[str, Any]:
-        """`base tip stat patch`, of what there is."""
-
-    def capacity(self) -> dict[str, Any]:
-        """As `nightcrew capacity --json`."""
-
-    def used(self, token: str) -> None:
-        """Note that a token was used just now."""

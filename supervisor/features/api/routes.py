@@ -21,7 +21,7 @@ from supervisor import __version__
 from supervisor.features.api import models as api_models
 from supervisor.features.api import server as api_server
 from supervisor.features.api import streams
-from supervisor.features.api.models import Doors
+from supervisor.features.api.acting import VerbDoors
 from supervisor.features.api.rows import TokenBook
 from supervisor.features.api.rules import Scope, Token
 from supervisor.features.api.server import ACTS, TYPE, Api, Desk, Failed, Made, Pulse, Reader, answer, of_error, plain
@@ -257,7 +257,7 @@ def _schema(name: str, shape: dict[str, Any]) -> str:
 BODY_S = 30.0
 
 
-def feature(where: Home, doors: Doors) -> Feature:
+def feature(where: Home, doors: VerbDoors) -> Feature:
     """`where`: whose ledger and logs."""
     reader = Reader(where.ledger, where.archive)
     desk = Desk(TokenBook(where.ledger, time.monotonic, time.time), doors, time.monotonic)

@@ -25,7 +25,8 @@ from pydantic import BaseModel, ValidationError
 from supervisor.features.api import models as api_models
 from supervisor.features.api import rows as api_rows
 from supervisor.features.api import rules as api_rules
-from supervisor.features.api.models import Doors, Order, Problem, Wrong
+from supervisor.features.api.acting import VerbDoors
+from supervisor.features.api.models import Order, Problem, Wrong
 from supervisor.features.api.rows import TokenBook
 from supervisor.features.api.rules import Kind, Scope, Token
 from supervisor.gateway.admission.bucket import Bucket
@@ -135,7 +136,7 @@ _NO_TOKEN = "send the token of nightcrew token create as Authorization: Bearer" 
 class Desk:
     """One server's. It belongs to one event loop."""
 
-    def __init__(self, book: TokenBook, doors: Doors, now: Callable[[], float]) -> None:
+    def __init__(self, book: TokenBook, doors: VerbDoors, now: Callable[[], float]) -> None:
         self._book, self._doors, self._now = book, doors, now
         self._buckets: dict[str, Bucket] = {}
         self._noted: dict[str, float] = {}
@@ -318,7 +319,7 @@ class Api:
     reader: Reader
     pulse: Pulse
     desk: Desk
-    doors: Doors
+    doors: VerbDoors
     pool: ThreadPoolExecutor
 
     async def act(self, do: Callable[[], T]) -> T:

@@ -117,7 +117,7 @@ def _new_task(acts: VerbActs, body: Body) -> NewTask:
 
 
 def _answer(path: str, ask: Callable[[Mapping[str, str]], Mapping[str, Any]]) -> Route:
-    """A route that reads what an act needs to be asked for; `ask` is given the query, and runs in a thread."""
+    """A route that reads; `ask` is given the query, and runs in a thread."""
 
     async def handle(request: web.Request, who: Who | None) -> web.StreamResponse:  # noqa: ARG001 - a handler
         return web.json_response(await asyncio.get_running_loop().run_in_executor(_POOL, ask, request.query))
@@ -467,7 +467,7 @@ def feature(looking: Look, reviewing: ReviewActs, acted: Callable[[], None]) -> 
 
     return Feature(
         pages=(Page("/agent/{task:.+}", "Agent", "agent.js"),),
-        routes=(Route("GET", "/data/task/{task:.+}", Access.DATA, _facts(looking)), *_acts(reviewing, acted)),
+        routes=(_answer("/data/task", lambda query: _shape(looking().view(task_id(query.get("task", ""))))), *_acts(reviewing, acted)),
         topics={"page": lines, "diff": lambda rest: DiffTopic(looking(), task_id(rest))},
     )
 
@@ -487,14 +487,6 @@ def _acts(reviewing: ReviewActs, acted: Callable[[], None]) -> Sequence[Route]:
             acted,
         ),
     )
-
-
-def _facts(looking: Look) -> Callable[[web.Request, Who | None], Any]:
-    async def facts(request: web.Request, who: Who | None) -> web.StreamResponse:  # noqa: ARG001 - a handler
-        task = task_id(request.match_info["task"])
-        return web.json_response(_shape(await asyncio.to_thread(lambda: looking().view(task))))
-
-    return facts
 
 
 def _shape(view: TaskView) -> dict[str, Any]:

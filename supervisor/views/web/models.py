@@ -34,7 +34,7 @@ from supervisor.kernel.path_globs import kind_of
 from supervisor.kernel.states import TaskState
 from supervisor.store import queries
 from supervisor.store.queries import TaskView
-from supervisor.views import figures, gateway
+from supervisor.views import gateway
 from supervisor.views.web.pages import ROWS, Asked, before, chosen, number, opened
 
 # Audit
@@ -100,7 +100,7 @@ def _record(shape: Mapping[str, Any]) -> Shape:
     said = _anchored(shape["data"]) if is_anchor else _said(shape["data"])
     return {
         "seq": shape["seq"], "at": shape["at"], "who": shape["who"], "event": "proves rows" if is_anchor else shape["event"],
-        "kind": one.kind, "task": one.task, "epoch": one.epoch, "anchor": is_anchor, "said": said, "mac": str(shape["mac"])[:12],
+        "task": one.task, "epoch": one.epoch, "anchor": is_anchor, "said": said, "mac": str(shape["mac"])[:12],
         "prev": str(shape["prev"])[:12],
     }  # fmt: skip
 
@@ -172,21 +172,17 @@ class Looks:
         found = [known.get(at) for at in ends]
         return {name: [None if one is None else one[name] for one in found] for name in ("limit", "reserved", "outside")}
 
-    def queue(self, ends: Sequence[float]) -> dict[str, list[float | None]]:
-        """`queued` and `delay_s` at the end of each step, of all queues."""
+    def queued(self, ends: Sequence[float]) -> list[float | None]:
+        """How many requests waited at the end of each step; None where nobody looked."""
         known = dict(self.kept)
-        found = [known.get(at) for at in ends]
-        return {name: [None if one is None else one.get("", {}).get(name) for one in found] for name in ("queued", "delay_s")}
+        return [known.get(at, {}).get("", {}).get("queued") for at in ends]
 
 
 def _pools(shape: Mapping[str, Any] | None) -> dict[str, Any]:
     """By pool and dimension; below "" what is of no pool."""
     if shape is None or not shape["running"]:
         return {}
-    queue = {
-        "queued": sum(lane["queued"] for lane in shape["lanes"]),
-        "delay_s": max((lane["delay_s"] or 0.0 for lane in shape["lanes"]), default=0.0),
-    }
+    queue = {"queued": sum(lane["queued"] for lane in shape["lanes"])}
     return {"": queue, **{pool["key"]: {one["name"]: _kept(one) for one in pool["dimensions"]} for pool in shape["pools"]}}
 
 
@@ -205,11 +201,10 @@ def limits(home: Home, looks: Looks, now: float) -> Shape:
     return {
         "now": _now(shape),
         "trouble": trouble,
-        "step_s": STEP_S,
         "ends": ends,
         "charts": charts(sent, looks, shape),
         "waits": waits(sent),
-        "rates": {**rates(sent), **looks.queue(ends)},
+        "rates": {**rates(sent), "queued": looks.queued(ends)},
         "breakers": bands(changes, now),
     }
 
@@ -427,7 +422,7 @@ def _note(row: sqlite3.Row) -> Shape:
     kind = kind_of(path.removeprefix(QUARANTINE))
     meta = note.parse(bytes(row["data"]).decode("utf-8", "replace")).meta if row["data"] is not None and path.endswith(".md") else {}
     return {
-        "path": path, "kind": str(kind) if kind else "", "size": row["size"], "version": row["version"],
+        "path": path, "kind": str(kind) if kind else "", "size": row["size"],
         "title": str(meta.get("title") or ""),
         "author": row["author"] or "unknown", "epoch": row["epoch"], "action": row["action"], "at": row["at"],
         "quarantined": path.startswith(QUARANTINE), "conflict": is_conflict(path),
@@ -441,7 +436,7 @@ def _waiting(there: Layout) -> list[Shape]:
 def _entry(one: Entry) -> Shape:
     path, name = f"{QUARANTINE}{one.path}", quote(one.path)
     return {
-        "path": path, "kind": str(one.kind), "size": one.size, "version": one.version, "title": one.title, "at": one.mtime,
+        "path": path, "kind": str(one.kind), "size": one.size, "title": one.title, "at": one.mtime,
         "type": [f"nightcrew mem show {quote(path)}", f"nightcrew mem approve {name}", f"nightcrew mem reject {name}"],
     }  # fmt: skip
 
@@ -522,8 +517,7 @@ def machine(reserve: int | None) -> Shape:
 def _agent(view: TaskView) -> Shape:
     account = view.account or {}
     return {
-        "id": view.id, "name": view.name, "title": view.title, "kind": view.kind, "epoch": view.epoch, "class": view.task_class,
+        "id": view.id, "title": view.title, "kind": view.kind, "class": view.task_class,
         "memory": account.get("memory"), "peak_memory": account.get("peak_memory"), "expected_memory": view.memory_expected,
         "cpu_s": account.get("cpu_s"), "tool_cpu_s": account.get("tool_cpu_s"), "wall_s": account.get("wall_s"),
-        "facts": [[name, text] for name, text in figures.facts(view)],
     }  # fmt: skip

@@ -354,8 +354,8 @@ def _spent(home: Home, name: str) -> Shape | None:
 
 def _total(found: Totals) -> Shape:
     return {
-        "requests": found.requests, "tokens": found.tokens.total, "input": found.tokens.limited_input, "output": found.tokens.output,
-        "cache_read": found.tokens.cache_read, "cost_usd": found.cost_usd, "known_usd": found.known_usd, "estimated": found.estimated,
+        "requests": found.requests, "tokens": found.tokens.total,
+        "cache_read": found.tokens.cache_read, "cost_usd": found.cost_usd, "known_usd": found.known_usd,
         "wait_s": round(found.wait_s, 1), "under_way": found.under_way,
     }  # fmt: skip
 
@@ -375,9 +375,9 @@ def _task(view: TaskView) -> Shape:
     waits: Mapping[str, Any] = result.get("waits") or {}
     diff: Mapping[str, Any] = result.get("diff") or {}
     return {
-        "id": view.id, "name": view.name, "title": view.title, "kind": view.kind, "state": str(view.state), "epoch": view.epoch,
-        "why": one_line(status.why(view) or status.last_message(view.result)), "branch": view.branch,
-        "started": rfc3339(view.started or view.created), "ended": rfc3339(view.ended),
+        "id": view.id, "name": view.name, "title": view.title, "kind": view.kind, "state": str(view.state),
+        "why": one_line(status.why(view) or status.last_message(view.result)),
+        "started": rfc3339(view.started or view.created),
         "seconds": _lasted(view), "queue_s": waits.get("queue_s"), "tokens_s": waits.get("tokens_s"), "human_s": waits.get("human_s"),
         "tokens": spent["tokens"] if spent else None, "cost_usd": spent["cost_usd"] if spent else None,
         "files": diff.get("files"), "plus": diff.get("plus"), "minus": diff.get("minus"),

@@ -287,14 +287,10 @@ def _shape(name: str, db: sqlite3.Connection) -> Shape:
     return {
         "id": name, "trouble": "", "title": one_line(str(about["title"])), "run": about["run"] or None, "state": about["state"],
         "why": one_line(str(about["why"])), "began": rfc3339(about["began"] or None), "ended": rfc3339(about["ended"] or None),
-        "out": about["out"], "does": _does(str(about["what"])), **counts, "workers": workers, "item_s": item_s or None,
-        "left_s": left * item_s / len(workers) if workers and item_s and left else None, "undone": about["undone"],
+        **counts, "workers": workers, "item_s": item_s or None,
+        "left_s": left * item_s / len(workers) if workers and item_s and left else None,
         "failures": _failures(db),
     }  # fmt: skip
-
-
-def _does(what: str) -> str:
-    return str(json.loads(what).get("executor") or "")
 
 
 def _failures(db: sqlite3.Connection) -> list[Shape]:

@@ -52,7 +52,7 @@ function says() {
 }
 setInterval(says, 1000);
 
-const look = () => get(`/data/task/${task.split("/").map(encodeURIComponent).join("/")}`).then((found) => { known = found; show(); }).catch((error) => say(error.message, true));
+const look = () => get(`/data/task?task=${encodeURIComponent(task)}`).then((found) => { known = found; show(); }).catch((error) => say(error.message, true));
 look();
 follow(["crew"], (topic, state, changed) => {
   if (!changed.has(`row:${task}`) && row) return;

@@ -121,7 +121,7 @@ def test_what_the_gateway_alone_knows_is_kept_from_each_look() -> None:
         "reserved": [None, 7.0, None],
         "outside": [None, 300.0, None],
     }
-    assert looks.queue(ends) == {"queued": [None, 3, None], "delay_s": [None, 3.0, None]}
+    assert looks.queued(ends) == [None, 3, None]
     for second in range(10 * STEPS):
         looks.add(seen, END + 5 * second)
     assert len(looks.kept) <= STEPS + 1
