@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.kernel.diffs import FileDiff, Hunk
-from supervisor.views.web import events
+from supervisor.views.web import drawing, events
 from supervisor.views.web.crew_pages import _gone, _lines
 
 CLASSES = {"bold", "dim", "italic", "underline", "blink", "reverse", "strike"}
@@ -31,6 +32,11 @@ def test_colours_as_a_page_has_them() -> None:
     [spans] = events.lines((line,))
     assert spans[:4] == [["a"], ["b", "bold", "k1", ""], ["c", "", "", "#000000"], ["d", "", "#ffffff", "#000000"]]
     assert spans[4:] == [["e", "", "#080808", "#010203"], ["f", "", "#080808", "k12"]]
+
+
+def test_a_list_among_data_never_becomes_an_element() -> None:
+    planted: Any = ["img", {"src": "x", "onerror": "alert(1)"}]
+    assert drawing.el("p", planted)[2:] == drawing.table("", ["a"], [[planted]])[4][0] == [str(planted)]
 
 
 def test_lines_keep_their_numbers_when_others_go() -> None:
