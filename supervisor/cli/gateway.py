@@ -13,6 +13,7 @@ import click
 from supervisor.cli import live_pane
 from supervisor.client import common
 from supervisor.client.names import run_id
+from supervisor.contract import load
 from supervisor.host.paths import Home, home
 from supervisor.kernel.errors import NotFound, NotRunning, ToolFailed
 from supervisor.store import queries
@@ -170,21 +171,20 @@ def sim(rpm: float | None, itpm: float | None, otpm: float | None, tpm: float | 
     nightcrew gateway sim --port 8765 --itpm 20000
     nightcrew gateway sim --itpm 450000 --burst 12 --head 1.5 --steal 0.4
     """
-    from nightcrew.plugins import sim as provider
-    from nightcrew.plugins.sim.settings import LIMITS
     from supervisor.kernel.gateway_settings import Limits
 
-    limits = Limits(rpm=rpm or LIMITS.rpm, itpm=itpm or LIMITS.itpm, otpm=otpm or LIMITS.otpm)
+    usual = load("nightcrew.plugins.sim.settings:LIMITS")
+    limits = Limits(rpm=rpm or usual.rpm, itpm=itpm or usual.itpm, otpm=otpm or usual.otpm)
     if tpm is not None:
-        limits = Limits(rpm=rpm or LIMITS.rpm, itpm=itpm, otpm=otpm, tpm=tpm)
+        limits = Limits(rpm=rpm or usual.rpm, itpm=itpm, otpm=otpm, tpm=tpm)
 
     def announce(url: str) -> None:
         click.echo(url)
         common.say(f"a simulated provider, seed {settings.seed}; Ctrl-C ends it")
 
-    settings = provider.SimSettings(needs_key=False, limits=limits, **how)
+    settings = load("nightcrew.plugins.sim:SimSettings")(needs_key=False, limits=limits, **how)
     try:
-        provider.serve(settings, announce)
+        load("nightcrew.plugins.sim:serve")(settings, announce)
     except OSError as error:
         if error.errno not in (errno.EADDRINUSE, errno.EACCES):
             raise

@@ -206,15 +206,16 @@ def test(name: str, model: str, as_json: bool) -> int:
     nightcrew kinds test our-agent --model our-model
     nightcrew kinds test codex --json | jq .holds
     """
-    from supervisor.client import kind_trial
+    from supervisor.contract import load
 
+    trial = "nightcrew.plugins.bench.kind_trial"
     found = []
-    for line in kind_trial.lines(_one(name), model):
+    for line in load(f"{trial}:lines")(_one(name), model):
         found.append(line)
         if not as_json:
             sign = {"ok": "✓", "fail": "✗", "skip": "-"}[line.holds]
             common.show(one_line(f"{sign} {line.name:<9} {line.seen}"))
-    shape = kind_trial.shape(found)
+    shape = load(f"{trial}:shape")(found)
     if as_json:
         common.print_json(**shape)
     return 0 if shape["holds"] else 1

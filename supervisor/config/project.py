@@ -20,7 +20,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
-from nightcrew.plugins.analyze.findings import Perspective
 from supervisor.config import toml
 from supervisor.config.task_keys import Pattern, Shared, SnapshotModel, SnapshotsCommand, check_command, check_inside, check_name, to_spec
 from supervisor.config.toml import Duration, Once, Strict, into, line_of, parse, read_text
@@ -31,6 +30,7 @@ from supervisor.kernel.path_globs import normalised
 from supervisor.kernel.retry import TIMEOUT_S
 from supervisor.kernel.snapshots import SnapshotSpec
 from supervisor.kernel.train_orders import REPAIRS_MAX, WIDTH_MAX, GeneratedRule, Method
+from supervisor.results.findings import Perspective
 
 NAME = "nightcrew.toml"
 _REFUSED = {

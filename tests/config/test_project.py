@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from nightcrew.plugins.analyze.findings import Perspective
 from supervisor.config import plan, project, task_keys
 from supervisor.config.project import Analyze, Project, load, template
 from supervisor.config.task_keys import SnapshotModel
@@ -23,6 +22,7 @@ from supervisor.kernel.errors import ConfigError
 from supervisor.kernel.kind import Kind
 from supervisor.kernel.states import TaskClass
 from supervisor.kernel.train_orders import GeneratedRule
+from supervisor.results.findings import Perspective
 from tests.config.test_fuzz import tables
 
 KINDS: dict[str, Kind] = {name: Kind(name, "") for name in ("shell", "terminal")} | {

@@ -53,7 +53,6 @@ REWRITTEN = {
 }
 """Who rewrites what, by the door."""
 OTHERS = {
-    "supervisor/client/kind_trial.py": "the home of a trial, which is made for it",
     "agents/agent_client/__init__.py": "a draft with a name of its own, compiled",
     "agents/hook_client/__init__.py": "the same",
     "supervisor/host/cgroups.py": "switches of the kernel's",

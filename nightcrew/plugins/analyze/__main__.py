@@ -15,10 +15,11 @@ from agents import stdout
 if __name__ == "__main__":
     line_out = stdout.claim()  # before anything else is imported: whatever prints from here on prints on stderr
 
-    from nightcrew.plugins.analyze import analyst, scores
+    from nightcrew.plugins.analyze import analyst
     from nightcrew.plugins.analyze.analyst import Progress, read_parameters
     from supervisor.host.clock import SystemClock
     from supervisor.kernel.errors import NightcrewError
+    from supervisor.results import scores
 
     for number in (signal.SIGINT, signal.SIGTERM):  # an exit like any other, so that a child does not outlive it
         signal.signal(number, lambda number, _: sys.exit(128 + number))

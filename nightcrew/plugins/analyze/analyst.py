@@ -18,8 +18,6 @@ from typing import Any, TextIO
 from radon.visitors import ComplexityVisitor  # type: ignore[import-untyped]
 
 from nightcrew.plugins.analyze import sources
-from nightcrew.plugins.analyze.findings import REPOSITORY, Facts, Finding, Perspective, Severity, Shard
-from nightcrew.plugins.analyze.scores import merge
 from nightcrew.plugins.analyze.sources import (
     MAX_BYTES,
     Command,
@@ -35,6 +33,8 @@ from nightcrew.plugins.analyze.sources import (
 )
 from supervisor.host.clock import Clock
 from supervisor.kernel.errors import ToolFailed, UsageError
+from supervisor.results.findings import REPOSITORY, Facts, Finding, Perspective, Severity, Shard
+from supervisor.results.scores import merge
 
 # Definitions
 # -----------

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from nightcrew.plugins.analyze.findings import Perspective
-from nightcrew.plugins.analyze.results import PHASE, Phase
 from supervisor.client import common, follow
 from supervisor.host.paths import Home, home
 from supervisor.kernel.errors import NotFound, UsageError
 from supervisor.kernel.format import many
+from supervisor.results.analysis import PHASE, Phase
+from supervisor.results.findings import Perspective
 
 if TYPE_CHECKING:
-    from nightcrew.plugins.analyze.results import Wanted
     from nightcrew.plugins.analyze.submission import Analysis
     from supervisor.client.submit import Workplace
     from supervisor.config.project import Analyze
+    from supervisor.results.analysis import Wanted
     from supervisor.store.queries import TaskView
     from worktrees.repository import Repository
 
@@ -149,7 +149,7 @@ def _prepared(place: Workplace, asked: _Asked) -> Analysis:
 
 def _wanted(asked: _Asked, given: Analyze, model: str) -> Wanted:
     """What was typed, and what the project or the settings (`model`) say where nothing was."""
-    from nightcrew.plugins.analyze.results import Wanted
+    from supervisor.results.analysis import Wanted
 
     return Wanted(
         perspectives=asked.agents or given.agents,

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-from nightcrew.plugins.analyze import results
-from nightcrew.plugins.analyze.results import MODEL, PROSE_S
 from supervisor.kernel.errors import one_line
+from supervisor.results import analysis as results
+from supervisor.results.analysis import MODEL, PROSE_S
 
 # Lead
 # ----

@@ -15,11 +15,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nightcrew.plugins.analyze.findings import Shard
 from supervisor.host import commands
 from supervisor.host.untrusted_fs import folder
 from supervisor.kernel.errors import ToolFailed, ToolMissing, last_line
 from supervisor.kernel.format import duration
+from supervisor.results.findings import Shard
 
 # Commands
 # --------

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from agents.kinds import kinds
-from nightcrew.plugins.analyze import results
-from nightcrew.plugins.analyze.results import Wanted
 from supervisor.client import submit
 from supervisor.client.submit import Workplace
 from supervisor.host import cores
 from supervisor.kernel.spec import RunSpec, Submission
+from supervisor.results import analysis as results
+from supervisor.results.analysis import Wanted
 from worktrees.repository import Extent, extent, resolve
 
 

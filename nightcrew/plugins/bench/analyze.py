@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nightcrew.plugins.analyze import scores
 from nightcrew.plugins.analyze.analyst import Progress, read_parameters, survey
 from nightcrew.plugins.bench import pool
 from nightcrew.plugins.bench.crews import Say, SupervisedRun, by_hand, commit_all, machine, private_place, timed
@@ -23,6 +22,7 @@ from supervisor.kernel import limits
 from supervisor.kernel.errors import ToolFailed, UsageError
 from supervisor.kernel.spec import Settings
 from supervisor.kernel.states import TaskClass
+from supervisor.results import scores
 from supervisor.store import queries
 
 # Corpus

@@ -22,8 +22,6 @@ from typing import Any
 import psutil
 
 from agents.kinds import kinds
-from nightcrew.plugins.analyze.findings import Perspective
-from nightcrew.plugins.analyze.results import Wanted, crew, shards
 from nightcrew.plugins.bench.analyze import of_analysts
 from nightcrew.plugins.bench.crews import (
     GIT_ENV,
@@ -43,6 +41,8 @@ from supervisor.host import cores, files, scratch, usage
 from supervisor.kernel.errors import HostError, NotFound, ToolFailed
 from supervisor.kernel.snapshots import SnapshotKind, SnapshotSpec, Times, break_even
 from supervisor.kernel.spec import Settings, TaskSpec
+from supervisor.results.analysis import Wanted, crew, shards
+from supervisor.results.findings import Perspective
 from supervisor.sandbox import executors
 from supervisor.sandbox.policy import Tier
 from supervisor.snapshots.view import measured

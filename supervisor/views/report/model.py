@@ -12,13 +12,13 @@ from typing import Any
 
 from memory import mail_rows, reports
 from memory.mail import Pair
-from nightcrew.plugins.analyze import results
-from nightcrew.plugins.analyze.findings import Finding, Severity, order
-from nightcrew.plugins.analyze.results import CORES, PHASE, Phase
 from supervisor import __version__
 from supervisor.kernel.format import duration, rfc3339
 from supervisor.kernel.states import TaskState
+from supervisor.results import analysis as results
 from supervisor.results import comparison, verdicts
+from supervisor.results.analysis import CORES, PHASE, Phase
+from supervisor.results.findings import Finding, Severity, order
 from supervisor.results.verdicts import Decision
 from supervisor.store import queries
 from supervisor.store.queries import RunView, TaskView

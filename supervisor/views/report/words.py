@@ -9,10 +9,10 @@ from itertools import pairwise
 from shlex import quote
 from typing import Any
 
-from nightcrew.plugins.analyze.findings import REPOSITORY, Perspective
 from supervisor.kernel.errors import one_line
 from supervisor.kernel.format import UNKNOWN, duration, listed, many
 from supervisor.kernel.retry import GATE
+from supervisor.results.findings import REPOSITORY, Perspective
 from supervisor.views.document import Verdict
 from supervisor.views.figures import text as spent_words
 from supervisor.views.status import cut

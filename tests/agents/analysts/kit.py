@@ -11,9 +11,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from nightcrew.plugins.analyze import scores
-from nightcrew.plugins.analyze.findings import Facts, Finding
 from nightcrew.plugins.analyze.sources import Module, parse
+from supervisor.results import scores
+from supervisor.results.findings import Facts, Finding
 from tests.support import git, wait_until
 
 

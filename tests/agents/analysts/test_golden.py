@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nightcrew.plugins.analyze.findings import Facts, Severity
+from supervisor.results.findings import Facts, Severity
 from tests.agents.analysts.kit import brief, checkout, look
 
 BRANCHES = "".join(f"    if x == {number}:\n        return {number}\n" for number in range(24))

@@ -8,7 +8,7 @@ import pytest
 
 from nightcrew.plugins.analyze import analyst
 from nightcrew.plugins.analyze.analyst import definitions
-from nightcrew.plugins.analyze.findings import Severity
+from supervisor.results.findings import Severity
 from tests.agents.analysts.kit import module
 
 NESTED = """

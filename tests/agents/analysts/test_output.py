@@ -43,7 +43,7 @@ def test_whatever_prints_prints_on_stderr() -> None:
 NOISY_LOOK = """
 import os, runpy
 from nightcrew.plugins.analyze import analyst
-from nightcrew.plugins.analyze.findings import Perspective
+from supervisor.results.findings import Perspective
 
 look = analyst.LOOKS[Perspective.TESTS]
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from nightcrew.plugins.analyze import lead, results
+from nightcrew.plugins.analyze import lead
+from supervisor.results import analysis as results
 from tests.provider import Provider, said, simulated
 
 SUMMARY = results.summary([], None)

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightcrew.plugins.analyze.analyst import Excluded, read_parameters
-from nightcrew.plugins.analyze.findings import Perspective, Shard
 from nightcrew.plugins.analyze.sources import Source, lines, shard, tracked
 from supervisor.kernel.errors import UsageError
+from supervisor.results.findings import Perspective, Shard
 
 OID = b"e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
 

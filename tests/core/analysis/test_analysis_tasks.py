@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightcrew.plugins.analyze.findings import Perspective
-from nightcrew.plugins.analyze.results import PIECE_MAX_FILES, PIECES_MAX, TOGETHER, Wanted, crew, shards
+from supervisor.results.analysis import PIECE_MAX_FILES, PIECES_MAX, TOGETHER, Wanted, crew, shards
+from supervisor.results.findings import Perspective
 
 COMMANDS = {"analyst": ("python", "-m", "analyst"), "lead": ("python", "-m", "lead")}
 ALL = tuple(Perspective)

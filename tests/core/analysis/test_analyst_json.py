@@ -11,9 +11,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from nightcrew.plugins.analyze import scores
-from nightcrew.plugins.analyze.findings import COUNTS, Facts, Finding, Perspective, Severity, Shard, order
-from nightcrew.plugins.analyze.scores import MAX_FILE, MAX_FINDINGS, MAX_HOT, MAX_LINE, MAX_TEXT, WireError
+from supervisor.results import scores
+from supervisor.results.findings import COUNTS, Facts, Finding, Perspective, Severity, Shard, order
+from supervisor.results.scores import MAX_FILE, MAX_FINDINGS, MAX_HOT, MAX_LINE, MAX_TEXT, WireError
 from tests import data
 
 TEXT = st.text(st.characters(), max_size=300)

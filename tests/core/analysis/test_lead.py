@@ -7,10 +7,11 @@ import random
 from dataclasses import replace
 from typing import Any
 
-from nightcrew.plugins.analyze import results, scores
-from nightcrew.plugins.analyze.findings import COUNTS, Facts, Finding, Perspective, Severity, Shard
-from nightcrew.plugins.analyze.results import Phase, Span, Told
-from nightcrew.plugins.analyze.scores import merge
+from supervisor.results import analysis as results
+from supervisor.results import scores
+from supervisor.results.analysis import Phase, Span, Told
+from supervisor.results.findings import COUNTS, Facts, Finding, Perspective, Severity, Shard
+from supervisor.results.scores import merge
 
 SECURITY, COMPLEXITY, DOCSTRINGS, TESTS, STRUCTURE = Perspective
 HIGH, MEDIUM, LOW = Severity

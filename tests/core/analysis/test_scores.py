@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from nightcrew.plugins.analyze import scores
-from nightcrew.plugins.analyze.findings import COUNTS, Facts, Perspective
-from nightcrew.plugins.analyze.scores import Score
+from supervisor.results import scores
+from supervisor.results.findings import COUNTS, Facts, Perspective
+from supervisor.results.scores import Score
 
 SECURITY, COMPLEXITY, DOCSTRINGS, TESTS, STRUCTURE = Perspective
 

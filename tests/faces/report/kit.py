@@ -7,8 +7,8 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from nightcrew.plugins.analyze.findings import COUNTS, Perspective
-from nightcrew.plugins.analyze.scores import FORMULAS, WEIGHTS
+from supervisor.results.findings import COUNTS, Perspective
+from supervisor.results.scores import FORMULAS, WEIGHTS
 
 SAMPLES = Path(__file__).resolve().parent.parent.parent / "data" / "report"
 NAMES = ("large", "failed", "ordinary")

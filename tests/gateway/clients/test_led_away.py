@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from agents.kinds import kinds
-from supervisor.client.kind_trial import MODELS
+from nightcrew.plugins.bench.kind_trial import MODELS
 from supervisor.kernel import kind
 from supervisor.kernel.spec import TaskSpec
 from tests.gateway.clients.kit import CLIENTS

@@ -9,12 +9,12 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from nightcrew.plugins.analyze import scores
-from nightcrew.plugins.analyze.findings import REPOSITORY, Facts, Finding, Perspective, Severity, Shard, hottest, order, summed
-from nightcrew.plugins.analyze.scores import Score, merge
 from supervisor.kernel.format import duration, listed, many
 from supervisor.kernel.spec import TaskSpec
 from supervisor.kernel.states import FINAL
+from supervisor.results import scores
+from supervisor.results.findings import REPOSITORY, Facts, Finding, Perspective, Severity, Shard, hottest, order, summed
+from supervisor.results.scores import Score, merge
 
 # Speedup
 # -------

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from nightcrew.plugins.analyze.findings import COUNTS, Facts, Finding, Hot, Perspective, Severity, Shard, hottest, order, summed
+from supervisor.results.findings import COUNTS, Facts, Finding, Hot, Perspective, Severity, Shard, hottest, order, summed
 
 # Scores
 # ------
