@@ -71,10 +71,8 @@ class Upstream:
     cached_counts: bool = False
     """Cache reads count against the input limit (OpenAI, Gemini, Claude Haiku 3.5 and older)."""
 
-    @property
-    def owner(self) -> str:
-        """The account's name."""
-        return self.account or self.name
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "account", self.account or self.name)
 
     def limits_of(self, model_class: str) -> Limits:
         """The configured limits of one model class."""

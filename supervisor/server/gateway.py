@@ -96,7 +96,7 @@ def standing(home: Home, status: dict[str, Any], settings: GatewaySettings) -> l
 def refused(status: dict[str, Any], settings: GatewaySettings) -> list[Upstream]:
     """Those whose key the provider did not take. One that is in the settings no more is not among them."""
     accounts = {pool["account"] for pool in _open(status) if pool["breaker_why"].startswith(Refusal.KEY_REFUSED)}
-    return [upstream for upstream in settings.upstreams if upstream.owner in accounts]
+    return [upstream for upstream in settings.upstreams if upstream.account in accounts]
 
 
 def unserved(status: dict[str, Any]) -> dict[str, str]:

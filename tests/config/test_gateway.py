@@ -75,7 +75,7 @@ def test_everything_at_once(tmp_path: Path) -> None:
         """,
     )
     work, local = found.upstreams
-    assert (work.url, work.owner, work.key) == (
+    assert (work.url, work.account, work.key) == (
         "https://api.anthropic.com",
         "company",
         KeySource("command", argv=("pass", "show", "anthropic")),

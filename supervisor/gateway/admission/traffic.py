@@ -113,7 +113,7 @@ class Network:
     def pool(self, key: PoolKey, now: float) -> Pool | None:
         """One account's part of a lane; None when no upstream has that account (any more)."""
         for upstream in self._upstreams.values():
-            if upstream.owner == key.account and upstream.api is key.lane.api:
+            if upstream.account == key.account and upstream.api is key.lane.api:
                 return self._pool(self.lane(key.lane), upstream, now)
         return None
 
@@ -135,7 +135,7 @@ class Network:
             self._stop(name, detail, now)
 
     def _served_since(self, name: str, when: float) -> bool:
-        account = self._upstreams[name].owner if name in self._upstreams else ""
+        account = self._upstreams[name].account if name in self._upstreams else ""
         pools = (lane.pools.get(account) for lane in self.lanes.values())
         return any(pool is not None and pool.breakers.answered_at >= when for pool in pools)
 
@@ -176,7 +176,7 @@ class Network:
             lane.reload(settings.policy)
             for account, pool in lane.pools.items():
                 for upstream in settings.upstreams:
-                    if upstream.owner == account and upstream.api is lane.key.api:
+                    if upstream.account == account and upstream.api is lane.key.api:
                         pool.reload(upstream, settings.policy, now)
         self._hang_doors(now)
 
@@ -200,15 +200,15 @@ class Network:
         doors: dict[str, Door] = {}
         for name in route.names:
             upstream = self._upstreams.get(name)
-            if upstream and name not in self._stopped and upstream.owner not in doors:
-                doors[upstream.owner] = Door(self._pool(route.lane, upstream, now), name)
+            if upstream and name not in self._stopped and upstream.account not in doors:
+                doors[upstream.account] = Door(self._pool(route.lane, upstream, now), name)
         return tuple(doors.values())
 
     def _pool(self, lane: ModelQueue, upstream: Upstream, now: float) -> Pool:
-        pool = lane.pools.get(upstream.owner)
+        pool = lane.pools.get(upstream.account)
         if pool is None:
-            key = PoolKey(upstream.owner, lane.key)
-            pool = lane.pools[upstream.owner] = Pool(
+            key = PoolKey(upstream.account, lane.key)
+            pool = lane.pools[upstream.account] = Pool(
                 key, upstream, self._settings.policy, PoolHooks(self._say, lane.reprice, self._seed), now
             )
             lane.reprice()

@@ -359,7 +359,7 @@ class Batches:
         prices = [self._context.prices.bound(asked.model, one.input, one.output) for one in each]
         usd = None if None in prices else BATCH_PART * asked.times * sum(filter(None, prices))
         bound = Usage(sum(one.input for one in each), sum(one.output for one in each))
-        owner = next(one.owner for one in self._context.settings.upstreams if one.name == upstream)
+        owner = next(one.account for one in self._context.settings.upstreams if one.name == upstream)
         return OpenRow(
             agent=call.agent.name,
             epoch=call.agent.epoch,

@@ -531,7 +531,7 @@ class Sending:
         """Write the upper bound to disk before the upstream sees a byte. Where that fails, nothing is sent."""
         call = self.call
         self.queued_s = self.context.clock.monotonic() - call.arrived_at
-        self.pool = PoolKey(upstream.owner, call.lane)
+        self.pool = PoolKey(upstream.account, call.lane)
         row = OpenRow(
             agent=call.agent.name,
             epoch=call.agent.epoch,
@@ -539,7 +539,7 @@ class Sending:
             asked=call.asked.model,
             lane=call.lane,
             upstream=upstream.name,
-            account=upstream.owner,
+            account=upstream.account,
             task_class=call.agent.task_class,
             at=self.context.clock.wall(),
             queued_ms=1000 * self.queued_s,

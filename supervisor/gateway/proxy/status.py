@@ -109,7 +109,7 @@ class StatusRoutes:
             window = Window(0.0, {}, {}, Figures())
             problems.append(error)
         shape = status(context.admission.traffic.view(context.clock.monotonic()), window, problems)
-        known = {"accounts": sorted({upstream.owner for upstream in context.settings.upstreams})}
+        known = {"accounts": sorted({upstream.account for upstream in context.settings.upstreams})}
         traffic = context.admission.traffic
         shared = caps(traffic.crew, context.clock.monotonic())
         return _json({"schema": 1, "port": self._port, "pid": os.getpid(), "since": self._since, **known, "caps": shared, **shape})
