@@ -56,7 +56,7 @@ class Upstream:
     """Scheme, host, port and an optional path prefix, without a slash at the end."""
     key: KeySource = KeySource()
     account: str = ""
-    """Upstreams with the same account share their limits; empty: its own name."""
+    """Upstreams with the same account share their limits. Given empty, it is the upstream's name."""
     models: tuple[str, ...] = ("*",)
     """Shell patterns of the models it serves."""
     limits: Limits = Limits()

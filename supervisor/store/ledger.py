@@ -326,11 +326,11 @@ class Ledger:
             (run, submission.key, submission.project, spec.title, spec.base, submission.base_oid, env, now),
         )
         insert(self._db, submission, run, now)
-        ids = self.names_of_run(run)
+        (first,) = self._db.execute("SELECT id FROM task WHERE run = ? ORDER BY ord LIMIT 1", (run,)).fetchone()
         for tables in self._tables.values():
-            tables.submitted(run, submission, ids[0])
+            tables.submitted(run, submission, str(first))
         self._journal(None, None, "submitted", {"run": run, "tasks": len(submission.spec.tasks)})
-        for name, task in zip(ids, spec.tasks, strict=True) if any(task.parent for task in spec.tasks) else ():
+        for name, task in zip(self.names_of_run(run), spec.tasks, strict=True) if any(task.parent for task in spec.tasks) else ():
             self._journal(name, None, "added by an agent", {"by": f"{task.parent}:{task.parent_epoch}"})
         return run, True
 
