@@ -7,6 +7,8 @@ import fcntl
 import os
 import signal
 import struct
+import subprocess
+import sys
 import termios
 import threading
 import time
@@ -28,12 +30,8 @@ from supervisor.kernel.names import TAG_VARIABLE, Identity, mark
 
 _RUNNER_EXTRA_S = 3.0  # beyond its grace, for the runner to KILL, drain and write its record
 _POLL_S = 0.02
-_CHASE_S = 0.15
-"""How long the numbers of new processes are followed. A look at all of 500 processes takes 20 ms, so a process that lives longer is found
-by a look."""
-_CHASE_POLL_S = 0.0002
-_CHASES = 50
-"""A process that is stopped after its fork leaves a child that must be chased too."""
+_CHASES = 5
+"""A process that is stopped while nobody chases may have left a child."""
 
 
 @cache
@@ -162,20 +160,12 @@ def stop(tag: str, runner: Identity | None, grace_s: float) -> StopReport:
 
 
 def _chase(tag: str) -> bool:
-    """Stop a process of the attempt that ends before a look at all processes reaches it; return whether there was one.
+    """Stop processes of the attempt that end before a look at all processes reaches them; return whether there was one.
 
-    Linux numbers processes upwards, so only the newest numbers are read. Each such process leaves a child, which is met here in time."""
-    entry, number = _ENTRY + os.fsencode(tag), mark(tag)
-    last, until = procfs.newest_pid(), time.monotonic() + _CHASE_S
-    while time.monotonic() < until:
-        newest = procfs.newest_pid()
-        for pid in range(last + 1, newest + 1):
-            seen = procfs.look(pid)
-            if seen is not None and procfs.carries(pid, entry, number) and procfs.send(seen, signal.SIGSTOP):
-                return True
-        last = newest
-        time.sleep(_CHASE_POLL_S)
-    return False
+    A process of its own does it: threads of this one that look at the same time would take its turns, each longer than such a process lives.
+    """
+    found = subprocess.run([sys.executable, "-I", "-S", procfs.__file__, _ENTRY + os.fsencode(tag), str(mark(tag))], check=False)
+    return found.returncode != 0
 
 
 def members(tag: str, runner: Identity | None) -> list[procfs.Seen]:
