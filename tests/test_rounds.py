@@ -95,8 +95,8 @@ def test_roots_rounds_are_what_was_skipped_and_what_differs(tmp_path: Path) -> N
     (tmp_path / "tests" / "host" / "sandbox" / "test_other.py").write_text(
         "import pytest\n@pytest.mark.skip\ndef test_that_differs(): pass\n"
     )
-    (tmp_path / "tests" / "daemon").mkdir()
-    (tmp_path / "tests" / "daemon" / "test_pause.py").write_text(NEEDING)
+    (tmp_path / "tests" / "server").mkdir()
+    (tmp_path / "tests" / "server" / "test_pause.py").write_text(NEEDING)
     skipped = tmp_path / "skipped"
     skipped.touch()
     assert "2 passed, 5 skipped" in pytest_in(tmp_path, "--skipped-to", str(skipped), "-m", "not soak")
@@ -104,8 +104,8 @@ def test_roots_rounds_are_what_was_skipped_and_what_differs(tmp_path: Path) -> N
         "test_it.py::test_of_one[one]",
         "test_it.py::test_of_the_other[other]",
         "test_it.py::test_that_is_skipped",
-        "tests/daemon/test_pause.py::test_it[group]",
         "tests/host/sandbox/test_other.py::test_that_differs",
+        "tests/server/test_pause.py::test_it[group]",
     ]
     (tmp_path / "test_same.py").write_text("raise AssertionError('nothing here is to be run, so it need not be imported')")
     assert "3 skipped, 3 deselected" in pytest_in(tmp_path, "--skipped-from", str(skipped), "-m", "not soak")
@@ -202,7 +202,7 @@ def test_what_both_users_skipped_is_left_to_the_last_round(tmp_path: Path) -> No
     both, only_user, elsewhere = (
         "tests/host/sandbox/test_a.py::test_both",
         "tests/host/sandbox/test_a.py::test_user",
-        "tests/core/test_b.py::test_c",
+        "tests/kernel/test_b.py::test_c",
     )
     user.write_text(f"{both}\n{only_user}\n{elsewhere}\n")
     beside.write_text(f"{both}\n")

@@ -64,7 +64,7 @@ with_pip() {
     echo "pip could not fetch it ($(tail -n 1 "$place/aider.log"))"
 }
 
-# What checks our page for who cannot see it (tests/faces/web): a library, 3 MB, in a directory of its own.
+# What checks our page for who cannot see it (tests/views/web): a library, 3 MB, in a directory of its own.
 with_axe() {
     [ "$(cat "$place/axe/stamp" 2>/dev/null)" = "$axe" ] && return 0
     mkdir -p "$place/axe"

@@ -9,7 +9,7 @@ from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 
-from tests.ledger.kit import rows
+from tests.store.kit import rows
 from tests.support import House, plan_of, shell_task, wait_until
 
 

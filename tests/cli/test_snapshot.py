@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.snapshot_kit import SETUP, VERIFY, commit, create, states, with_dependencies
+from tests.server.snapshot_kit import SETUP, VERIFY, commit, create, states, with_dependencies
 from tests.support import House, make_repository
 
 

@@ -12,8 +12,8 @@ from typing import Any
 from supervisor.store import queries
 from supervisor.store.ledger import Ledger
 from tests.cli.terminal import Terminal
-from tests.daemon.test_agent_evidence import EACH
-from tests.ledger.kit import RUN, Wall, submit, whole
+from tests.server.test_agent_evidence import EACH
+from tests.store.kit import RUN, Wall, submit, whole
 from tests.support import House, plan_of, shell_task, wait_until
 
 RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.daemon.test_answering import SCREEN
+from tests.server.test_answering import SCREEN
 from tests.support import House, plan_of, shell_task, wait_until
 
 

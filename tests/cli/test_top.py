@@ -13,8 +13,8 @@ from supervisor.client.crew import PageReader
 from supervisor.views.crew import Page
 from tests.agents.protocols.scenarios import DATA
 from tests.cli.terminal import Terminal
-from tests.daemon.test_answering import DIALOG
 from tests.faults.checker import untouched
+from tests.server.test_answering import DIALOG
 from tests.support import House, git, plan_of, shell_task, wait_until
 
 Open = Callable[..., Terminal]

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from supervisor.views.web import serving
-from tests.faces.web.conftest import Served
 from tests.support import House
+from tests.views.web.conftest import Served
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from pathlib import Path
 from supervisor.features.retention.archiving import Archive
 from supervisor.store.ledger import Ledger
 from tests.data.make_ledger_sample import dump
-from tests.ledger.kit import Wall, submit, whole
+from tests.store.kit import Wall, submit, whole
 
 RUN, NEWEST = "0729-arch", "0731-left"
 

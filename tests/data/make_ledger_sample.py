@@ -33,7 +33,7 @@ from supervisor.results import ranking
 from supervisor.snapshots.rows import Built, Snapshots
 from supervisor.store import sqlite
 from supervisor.store.ledger import Ledger
-from tests.ledger.kit import Wall, ended, spec, submission, submit, whole
+from tests.store.kit import Wall, ended, spec, submission, submit, whole
 
 RUN, LATER = "0731-k3qz", "0731-m7wn"
 NIGHT = NightOrder(NightTerms(1_700_030_000.0, 600.0, 40.0, 3, OnCap.STOP), "/repo/plan.toml", "ab" * 32, "nightly")

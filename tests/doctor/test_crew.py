@@ -19,7 +19,7 @@ from supervisor.host import files
 from supervisor.kernel import names, records
 from supervisor.server import lock
 from supervisor.store import sqlite
-from tests.daemon.snapshot_kit import create, unmounted, with_dependencies
+from tests.server.snapshot_kit import create, unmounted, with_dependencies
 from tests.support import House, git, mounted_below, wait_until
 from worktrees.private_repository import beside
 

@@ -347,7 +347,7 @@ def test_a_plan_that_ran_before_is_predicted_from_that(house: House) -> None:
 
 
 def test_a_night_that_is_not_ready_is_not_installed(house: House, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from tests.daemon.installed_kit import own_crontab
+    from tests.server.installed_kit import own_crontab
 
     table = own_crontab(house, monkeypatch)
     plan = house.plan('[[tasks]]\nid = "one"\ncommand = "true"\ngate = "no-such-program"\n')

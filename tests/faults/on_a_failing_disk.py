@@ -26,7 +26,7 @@ from supervisor.kernel.errors import HostError
 from supervisor.store import sqlite
 from supervisor.store.ledger import Ledger
 from tests.gateway.account import kit as calls
-from tests.ledger.kit import submission
+from tests.store.kit import submission
 
 SECRET = b"s" * 32
 _DISK = ctypes.CDLL(None)

@@ -24,9 +24,9 @@ from supervisor.kernel.errors import NightcrewError
 from supervisor.sandbox import executors
 from supervisor.sandbox.policy import Tier
 from supervisor.server.attempts import zygotes
-from tests.daemon.snapshot_kit import commit, files_of_snapshots, rows
 from tests.faults.checker import Evidence
 from tests.faults.test_kill import kill_a_runner, kill_daemon, kill_tmux
+from tests.server.snapshot_kit import commit, files_of_snapshots, rows
 from tests.support import House, git, mounted_below, plan_of, shell_task, signal_if_there, wait_until
 
 SNAPSHOTS = """

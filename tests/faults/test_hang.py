@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from supervisor.host import processes, procfs
-from tests.daemon.snapshot_kit import commit
 from tests.faults.test_planted import hanging_git
 from tests.gateway.kit import upstream
+from tests.server.snapshot_kit import commit
 from tests.support import House, git, plan_of, shell_task, wait_until
 
 

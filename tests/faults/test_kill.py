@@ -144,7 +144,7 @@ def test_thirty_kills_and_more_beside_three_thousand_tasks(house: House, seed: i
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_ten_minutes_of_everything(house: House, seed: int) -> None:
-    """What the virtual night does (`tests/core/night.py`), on real processes: work comes all the time, people cancel and retry, and
+    """What the virtual night does (`tests/kernel/night.py`), on real processes: work comes all the time, people cancel and retry, and
     something is killed every few seconds."""
     _ten_minutes(house, random.Random(seed), float(os.environ.get("NIGHTCREW_TEST_SOAK_S", "600")))
 

@@ -17,8 +17,8 @@ from supervisor.sandbox import executors
 from supervisor.sandbox.executors import Executor, program
 from supervisor.sandbox.executors import argv as argv_of
 from supervisor.sandbox.policy import Policy, Tier
-from tests.daemon import snapshot_kit
 from tests.faults import audited, tracing
+from tests.server import snapshot_kit
 from tests.support import House, make_repository, shell_task, wait_until
 
 AGENT = """

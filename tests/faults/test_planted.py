@@ -17,7 +17,7 @@ import pytest
 
 from supervisor.sandbox import executors
 from supervisor.sandbox.policy import Tier
-from tests.daemon.snapshot_kit import commit
+from tests.server.snapshot_kit import commit
 from tests.support import House, git, shell_task, wait_until
 
 AGENT = r'''

@@ -10,7 +10,7 @@ from supervisor.gateway.proxy.front import FRESH_S, Roster
 from supervisor.kernel import tokens
 from supervisor.kernel.decision import MarkRunning, Start
 from supervisor.store.ledger import Ledger
-from tests.ledger.kit import Wall, submit
+from tests.store.kit import Wall, submit
 
 SECRET = b"s" * 32
 

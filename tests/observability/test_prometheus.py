@@ -19,9 +19,9 @@ import pytest
 from supervisor.features.metrics import catalog
 from supervisor.features.metrics import page as metrics_page
 from supervisor.features.metrics.catalog import Counts, MetricType
-from tests.daemon.test_answering import DIALOG
 from tests.observability.kit import OBSERVABILITY, Prometheus, prometheus, promtool
 from tests.observability.test_documents import panels
+from tests.server.test_answering import DIALOG
 from tests.support import House, make_repository, plan_of, shell_task, wait_until
 
 _VALUES = {

@@ -22,10 +22,10 @@ from supervisor.host import files
 from supervisor.kernel.gateway_settings import Limits
 from supervisor.sandbox import executors, homes
 from supervisor.sandbox.policy import Tier
-from tests.daemon.test_sending import Agent
 from tests.gateway.clients.kit import CLIENTS, ClaudeCode, Codex
 from tests.gateway.kit import upstream
 from tests.gateway.simulator import Fault, Simulator
+from tests.server.test_sending import Agent
 from tests.support import House, git, wait_until
 
 CLAUDE = CLIENTS / "node_modules" / ".bin" / "claude"
@@ -225,7 +225,7 @@ def test_a_dialog_at_its_start_is_reported_and_nothing_is_typed_into_it(house: H
 
 
 def test_codex_asks_whether_it_may_trust_the_repository_until_it_was_told(house: House, tmp_path: Path) -> None:
-    """Then it does not: tests/daemon/test_codex_hooks.py."""
+    """Then it does not: tests/server/test_codex_hooks.py."""
     if not (CLAUDE.parent / "codex").exists():
         pytest.skip("make clients installs it")
     home = tmp_path / "person"

@@ -108,7 +108,7 @@ def test_the_deadline_stops_the_tree(lab: Lab) -> None:
 
 
 def test_an_agent_writes_itself_into_its_groups(lab: Lab) -> None:
-    """Any file will do to see it; `tests/daemon/test_limits.py` does it with the kernel's."""
+    """Any file will do to see it; `tests/server/test_limits.py` does it with the kernel's."""
     files = [lab.folder / name for name in ("one", "two")]
     for file in files:
         file.touch()

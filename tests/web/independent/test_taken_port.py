@@ -12,8 +12,8 @@ import pytest
 
 from supervisor.views.web import serving
 from tests.cli.api.kit import Served
-from tests.faces.browsing import CHROMIUM, NEEDS_CHROMIUM
 from tests.support import wait_until
+from tests.views.browsing import CHROMIUM, NEEDS_CHROMIUM
 
 pytestmark = NEEDS_CHROMIUM
 
