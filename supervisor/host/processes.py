@@ -162,7 +162,7 @@ def stop(tag: str, runner: Identity | None, grace_s: float) -> StopReport:
 def _chase(tag: str) -> bool:
     """Stop processes of the attempt that end before a look at all processes reaches them; return whether there was one.
 
-    A process of its own does it: threads of this one that look at the same time would take its turns, each longer than such a process lives.
+    It is done in another process: here, threads that look at the same time would take turns that are longer than such a process lives.
     """
     found = subprocess.run([sys.executable, "-I", "-S", procfs.__file__, _ENTRY + os.fsencode(tag), str(mark(tag))], check=False)
     return found.returncode != 0

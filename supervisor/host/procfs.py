@@ -27,8 +27,9 @@ else:
 _PF_KTHREAD = 0x00200000  # include/linux/sched.h
 _FREEZE_ROUNDS = 100  # a fork bomb that outruns this many rounds is dealt with by the rounds of KILL
 _LOOKS = 20  # a tree whose processes end faster than that is looked at again by the rounds of whoever stops it
-_KILL_S = 2.0  # a process that lives longer after KILL sits in the kernel or is not ours to signal; the daemon waits 3 s longer than the grace
-_KILL_AT_MOST_S = 20.0  # of processes that start others faster than a loaded machine lets us look
+# A process that lives longer after KILL sits in the kernel or is not ours to signal; the supervisor waits 3 s longer than the grace.
+_KILL_S = 2.0
+_KILL_AT_MOST_S = 20.0  # in all, where processes start others faster than we can look
 _CHASE_S = 0.15  # a look at all of 500 processes takes 20 ms, so a process that lives longer is found by a look
 _CHASE_POLLS = 150  # that many looks at least, for a machine that runs us rarely
 _CHASE_POLL_S = 0.0002
