@@ -43,6 +43,8 @@ def asked(served: Served, token: str, examples: int) -> int:
 
     def ask(case: Case) -> None:
         nonlocal count
+        if [] in (case.query or {}).values():
+            return  # an empty list is not sent, so the server sees another request than the one that was made up
         count += 1
         if "timeout" in (case.query or {}):
             case.query["timeout"] = 0  # nobody waits here
