@@ -14,8 +14,10 @@ import contextlib
 import gc
 import json
 import os
+import re
 import resource
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -28,13 +30,107 @@ if __name__ == "__main__":
     sys.path.append(__file__.rsplit("/", 2)[0])  # -I leaves it out; at the end, so that nothing here can shadow the standard library
 
 from supervisor.host import files
-from supervisor.host.untrusted_fs import folder
+from supervisor.host.untrusted_fs import Folder, entries, folder
 from supervisor.kernel.errors import NightcrewError, ToolFailed
 from supervisor.sandbox import namespaces
-from worktrees import collect_work, refs, repair, rescue
+from worktrees import changes, collect_work, refs, rescue
 from worktrees.environments import Alone, Environment, open_env
-from worktrees.git import ENVIRONMENT, IDENTITY, Git, Opened
+from worktrees.git import ENVIRONMENT, IDENTITY, Git, Opened, wrap_os_errors
+from worktrees.private_repository import alternates
 from worktrees.repository import Repository
+
+# Repair
+# ------
+# Repairs an attempt's own repository, in its sandbox, after its agent has ended and before its work is collected.
+#
+# What would make git wait is set aside (`blocking_files`). What git needs before it takes a directory for a repository is written
+# anew where it cannot be used: the agent could write anything there. Each is a line for the result.
+
+
+_SMALL_MAX = 4096
+_INCLUDES = ("include.", "includeif.")
+_HEAD = re.compile(rb"(ref: refs/[^\n]+|[0-9a-f]{40}|[0-9a-f]{64})\n?")
+
+
+def repair(env: Environment) -> list[str]:
+    """Raises ToolFailed, ToolHung, HostError, DiskFull."""
+    top = env.repo.common_dir
+    with wrap_os_errors(top):
+        _open_up(top)
+        rescue.unlock(top)
+        notes = changes.disarm_repository(env)
+        with folder(top) as here:
+            notes += [*_directory(here, "objects"), *_directory(here, "refs")]
+            notes += _aside(here, "commondir", "it led to another repository") if here.look("commondir") else []
+            notes += _file(here, "HEAD", f"ref: {env.branch_ref}\n".encode(), _HEAD)
+        with folder(top, "objects") as objects:
+            notes += _directory(objects, "info")
+        with folder(top, "objects/info") as info:
+            wanted = alternates(top)
+            notes += _file(info, "alternates", wanted, re.compile(re.escape(wanted)))
+    return notes + _configuration(env)
+
+
+def _open_up(top: Path) -> None:
+    """Let the owner enter and change every directory of the repository: the person's stand read-only and are not touched."""
+    top.chmod(stat.S_IMODE(top.stat().st_mode) | stat.S_IRWXU)
+    for _ in entries(top, leave_out=changes.OF_THE_PERSON, open_up=True):
+        pass
+
+
+def _directory(here: Folder, name: str) -> list[str]:
+    seen = here.look(name)
+    if seen is not None and stat.S_ISDIR(seen.st_mode):
+        return []
+    notes = _aside(here, name, "it was no directory") if seen is not None else []
+    os.mkdir(name, dir_fd=here.handle)
+    return notes
+
+
+def _file(here: Folder, name: str, text: bytes, usable: re.Pattern[bytes]) -> list[str]:
+    if usable.fullmatch(here.read(name, _SMALL_MAX, linked=True) or b""):
+        return []
+    notes = _aside(here, name, "it could not be used") if here.look(name) is not None else [f".git/{name} was gone"]
+    here.replace(name, text)
+    return notes
+
+
+def _aside(here: Folder, name: str, why: str) -> list[str]:
+    return [f".git/{name}: {why}: it is now {here.set_aside(name)}"]
+
+
+def _configuration(env: Environment) -> list[str]:
+    """The agent's, or one that says only what kind of repository it is. One that pulls in files counts as unusable: what git reads then
+    depends on who reads."""
+    try:
+        env.repo.run("rev-parse", "--git-dir")
+        fit = not any(name.startswith(_INCLUDES) for name in env.repo.git.configured(env.place))
+    except ToolFailed:
+        fit = False
+    if fit:
+        return []
+    return [*_anew(env.admin_dir, "config.worktree", None), *_anew(env.repo.common_dir, "config", plain_configuration(len(env.base)))]
+
+
+def _anew(top: Path, name: str, text: bytes | None) -> list[str]:
+    notes = list[str]()
+    with wrap_os_errors(top), contextlib.suppress(FileNotFoundError, NotADirectoryError), folder(top) as here:
+        notes += _aside(here, name, "git could not use it") if here.look(name) is not None else []
+        if text is not None:
+            here.replace(name, text)
+    return notes
+
+
+def plain_configuration(oid_size: int) -> bytes:
+    """Of a repository whose objects have names of so many hex digits."""
+    if oid_size == 40:
+        return b"[core]\n\trepositoryformatversion = 0\n\tbare = false\n"
+    return b"[core]\n\trepositoryformatversion = 1\n\tbare = false\n[extensions]\n\tobjectformat = sha256\n"
+
+
+# Collect helper
+# --------------
+
 
 MEMORY_MAX = 2 * 2**30
 """Bytes of private memory for each process here."""
@@ -88,7 +184,7 @@ class PlainGit(Git):
 def secure(env: Environment, asked: Mapping[str, Any]) -> dict[str, Any]:
     """Make everything reachable from the refs of the attempt's own repository; see `rescue.secure_here`, or with `apart`, a commit,
     `rescue.set_apart`."""
-    notes = repair.repair(env)
+    notes = repair(env)
     _adopt(env, asked["known"])
     message = asked["message"].encode()
     if tip := asked.get("apart"):
@@ -129,7 +225,7 @@ def commits(env: Environment, asked: Mapping[str, Any]) -> dict[str, Any]:
 
 def look(env: Environment, asked: Mapping[str, Any]) -> dict[str, Any]:
     """What the worktree holds that would go with it; see `inspection.look`."""
-    repair.repair(env)
+    repair(env)
     lower, *extras = asked["origin"] or [""]
     with open_env(env) as seen:
         return asdict(collect_work.look_for_losses(seen, collect_work.Origin(Path(lower), frozenset(extras)) if lower else None))
@@ -182,7 +278,7 @@ def _bare(env: Environment, scratch: Path) -> Path:
     top = scratch / "bare"
     (top / "refs").mkdir(parents=True)
     (top / "HEAD").write_text("ref: refs/heads/none\n")
-    (top / "config").write_bytes(repair.plain_configuration(len(env.base)))
+    (top / "config").write_bytes(plain_configuration(len(env.base)))
     with folder(env.repo.common_dir) as here:
         if (cut := here.read("shallow", _SHALLOW_MAX, linked=True)) is not None:
             (top / "shallow").write_bytes(cut)
