@@ -19,7 +19,7 @@ import pytest
 from supervisor.kernel.errors import HostError, NightcrewError, ToolFailed
 from supervisor.server.attempts.jobs import SECURE_PAUSES_S
 from tests.support import wait_until
-from worktrees import collect_work, helper_process
+from worktrees import collect_work
 from worktrees.collect_work import publish, secure
 from worktrees.environments import Environment, release
 from worktrees.removal import remove
@@ -186,7 +186,7 @@ def test_what_a_prune_took_after_the_helper_saw_it_among_the_persons_objects_is_
     seen.write_bytes(own.read_bytes())
     take = collect_work._take
 
-    def after_a_prune(env: Environment, helper: helper_process.Helper, *rest: Any) -> None:
+    def after_a_prune(env: Environment, helper: collect_work.Helper, *rest: Any) -> None:
         wait_until(lambda: select.select([helper.stdout], [], [], 0)[0], "the pack to be written")
         seen.unlink(missing_ok=True)
         take(env, helper, *rest)

@@ -16,7 +16,7 @@ from supervisor.sandbox import executors
 from supervisor.sandbox.executors import Executor
 from tests.support import wait_until
 from tests.worktrees.conftest import World
-from worktrees import collect_work, helper_process, refs
+from worktrees import collect_work, refs
 from worktrees.collect_work import Why
 from worktrees.environments import Environment
 from worktrees.git import Git
@@ -82,7 +82,7 @@ def test_many_at_once(confined: World) -> None:
 
 def test_a_warm_process_that_somebody_ended_is_replaced(confined: World, env: Environment) -> None:
     collect_work.secure(env, "leftover work")
-    process = helper_process._forks._process
+    process = collect_work._forks._process
     assert process is not None
     process.kill()
     process.wait()
@@ -91,10 +91,10 @@ def test_a_warm_process_that_somebody_ended_is_replaced(confined: World, env: En
 
 
 def test_one_that_stands_still_is_replaced(confined: World, env: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(helper_process, "_ANSWER_S", 2.0)
-    helper_process._forks._forget()
+    monkeypatch.setattr(collect_work, "_ANSWER_S", 2.0)
+    collect_work._forks._forget()
     collect_work.secure(env, "leftover work")
-    process = helper_process._forks._process
+    process = collect_work._forks._process
     assert process is not None
     process.send_signal(signal.SIGSTOP)
     (env.path / "more").write_text("more\n")
@@ -126,7 +126,7 @@ def test_a_helper_that_stands_still_is_ended_after_seconds(confined: World, env:
     """As one that opened a pipe where nobody looked for one."""
     write = collect_work._write
 
-    def stopped(helper: helper_process.Helper, body: bytes) -> None:
+    def stopped(helper: collect_work.Helper, body: bytes) -> None:
         wait_until(lambda: len(procfs.descendants(helper.pid)) > 1, "init and the helper, which the kernel ends with it")
         for child in procfs.descendants(helper.pid):
             os.kill(child.pid, signal.SIGSTOP)
@@ -143,10 +143,10 @@ def test_a_helper_that_stands_still_before_its_pack_ends_is_ended_after_seconds(
     (env.path / "large.bin").write_bytes(os.urandom(2**20))
     take = collect_work._take
 
-    def packs(helper: helper_process.Helper) -> bool:
+    def packs(helper: collect_work.Helper) -> bool:
         return any(b"pack-objects" in procfs.slurp(f"/proc/{child.pid}/cmdline") for child in procfs.descendants(helper.pid))
 
-    def stopped(env: Environment, helper: helper_process.Helper, *rest: Any) -> None:
+    def stopped(env: Environment, helper: collect_work.Helper, *rest: Any) -> None:
         # Until its exec the helper waits for it in a state that looks like waiting for a disk: stopped then, both would wait for good.
         wait_until(lambda: packs(helper), "git to write into the pipe, which holds less than that")
         for child in procfs.descendants(helper.pid):

@@ -18,14 +18,14 @@ import pytest
 
 from supervisor.host.failpoint import FAILPOINTS
 from supervisor.kernel.errors import NightcrewError
-from worktrees import collect_work, helper_process
+from worktrees import collect_work
 from worktrees.collect_work import publish, secure
 from worktrees.environments import Environment
 from worktrees.private_repository import beside
 
 if TYPE_CHECKING:
     from tests.worktrees.conftest import World
-    from worktrees.helper_process import Helper
+    from worktrees.collect_work import Helper
 
 Until = Callable[[Callable[[], bool]], None]
 
@@ -115,7 +115,7 @@ def victims(helper: Helper, which: str) -> list[int]:
         outer = helper.pid
         inner = children(outer)
         if which == "fork server":
-            return [helper_process._forks._process.pid] if helper_process._forks._process is not None else []
+            return [collect_work._forks._process.pid] if collect_work._forks._process is not None else []
         return {"outer": [outer], "inner": inner, "git": [pid for each in inner for pid in children(each)]}[which]
     return []
 
