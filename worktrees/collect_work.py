@@ -34,7 +34,7 @@ from supervisor.sandbox import policy as sandbox
 from supervisor.sandbox.executors import Executor
 from supervisor.sandbox.policy import Network, Policy, Tier
 from worktrees import changes as blocking_files
-from worktrees import git, pack_import, private_repository, refs, rescue, storing
+from worktrees import git, pack_import, private_repository, refs, rescue
 from worktrees.backends.overlay import UserOverlay
 from worktrees.changes import observe
 from worktrees.environments import Environment, has_successor, shown
@@ -313,7 +313,7 @@ commit."""
 _ANSWER_MAX = 4 * 2**20
 _NOTES_MAX, _TEXT_MAX = 200, 2000
 _KINDS = ("DiskFull", "HostError", "NotFound", "Refused", "Tampered", "ToolFailed", "ToolHung")
-_ROOMY = 4 * storing.FILE_MAX
+_ROOMY = 4 * pack_import.FILE_MAX
 """Bytes. What an attempt left is stored once and packed once, and comes out in one pack."""
 _OID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
@@ -644,7 +644,7 @@ def _secured(said: Mapping[str, Any]) -> Secured:
     tip, rescued = str(shape["tip"]), shape["rescue"]
     if not _OID.fullmatch(tip) or not (rescued is None or _OID.fullmatch(str(rescued))):
         raise ToolFailed("the work of an attempt could not be secured", why="its helper named no commit")
-    refused = tuple(str(name)[:_TEXT_MAX] for name in shape["refused"][: storing.REFUSED_MAX])
+    refused = tuple(str(name)[:_TEXT_MAX] for name in shape["refused"][: pack_import.REFUSED_MAX])
     return Secured(tip=tip, rescue=rescued, notes=notes, refused=refused, **numbers)
 
 

@@ -25,7 +25,7 @@ from worktrees import changes, environments, ref_snapshot, refs, registration
 from worktrees.changes import Changes, observe
 from worktrees.environments import Environment, check_admin, has_successor, shown
 from worktrees.git import BULK_S, wrap_os_errors
-from worktrees.storing import Committer, Scene
+from worktrees.pack_import import Committer, Scene
 
 # Own refs
 # --------

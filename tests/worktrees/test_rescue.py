@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support import git, wait_until
-from worktrees import storing
+from worktrees import pack_import
 from worktrees.collect_work import publish, secure, set_apart, snapshot
 from worktrees.environments import Environment
 from worktrees.rescue import Secured
@@ -291,7 +291,7 @@ def test_file_that_git_cannot_convert_is_stored_as_it_is_and_noted(world: World,
 
 def test_file_that_git_cannot_convert_and_that_is_too_large_is_noted_and_the_rest_is_kept(world: World, env: Environment) -> None:
     (env.path / ".gitattributes").write_text("*.odd text working-tree-encoding=UTF-16\n")
-    (env.path / "large.odd").write_bytes(b"x" * (storing.RAW_MAX + 1))  # no byte order mark: git refuses it
+    (env.path / "large.odd").write_bytes(b"x" * (pack_import.RAW_MAX + 1))  # no byte order mark: git refuses it
     (env.path / "small.odd").write_bytes(b"x")
     (env.path / "good.txt").write_text("x")
     done = save(env)
