@@ -21,7 +21,7 @@ from supervisor.kernel.errors import DiskFull, NightcrewError, Tampered, ToolFai
 from supervisor.kernel.format import many
 from supervisor.kernel.result import TAMPERING
 from supervisor.sandbox.policy import SHARED_OBJECTS
-from worktrees import changes, environments, ref_snapshot, refs, registration
+from worktrees import changes, environments, private_repository, refs, registration
 from worktrees.changes import Changes, observe
 from worktrees.environments import Environment, check_admin, has_successor, shown
 from worktrees.git import BULK_S, wrap_os_errors
@@ -146,7 +146,7 @@ class Unkept:
 
 def refs_of(env: Environment) -> dict[str, str]:
     """Every ref of the task, by its full name: its work branch and what lies beside it, its rescue refs of all attempts."""
-    return ref_snapshot.below(env.repo, env.branch_ref.rpartition("/")[0], env.rescue_ref.rpartition("/")[0])
+    return private_repository.below(env.repo, env.branch_ref.rpartition("/")[0], env.rescue_ref.rpartition("/")[0])
 
 
 def unkept(env: Environment, found: Mapping[str, str], known: Iterable[str], most: int = KEPT_MAX) -> Unkept:

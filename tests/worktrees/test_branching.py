@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from worktrees import environments, ref_snapshot, refs
+from worktrees import environments, private_repository, refs
 from worktrees.git import Answer, Git, Place
 from worktrees.repository import Repository, discover
 
@@ -140,7 +140,7 @@ def test_refs_of_a_task_are_those_that_git_names(world: World, repo: Repository,
     if state == "broken":
         (common / RESCUE).write_text("0" * len(repo.head) + "\n")
     rows = world.sh(repo.root, "for-each-ref", "--format=%(refname) %(objectname)", *TOPS).splitlines()
-    assert ref_snapshot.below(repo, *TOPS) == dict(row.split(" ") for row in rows)
+    assert private_repository.below(repo, *TOPS) == dict(row.split(" ") for row in rows)
     assert len(rows) == {"none": 0, "symbolic": 4, "itself": 1, "broken": 2}.get(state, 3)
 
 
@@ -154,6 +154,6 @@ def test_git_searches_a_list_of_refs_that_is_long(world: World, repo: Repository
         return run(git, place, verb, *argv, **options)
 
     monkeypatch.setattr(type(repo.git), "run", counted)
-    assert ref_snapshot.below(repo, *TOPS) == {RESCUE: repo.head} and asked == []
-    monkeypatch.setattr(ref_snapshot, "_SEARCHED_MAX", 10)
-    assert ref_snapshot.below(repo, *TOPS) == {RESCUE: repo.head} and asked == ["for-each-ref"]
+    assert private_repository.below(repo, *TOPS) == {RESCUE: repo.head} and asked == []
+    monkeypatch.setattr(private_repository, "_SEARCHED_MAX", 10)
+    assert private_repository.below(repo, *TOPS) == {RESCUE: repo.head} and asked == ["for-each-ref"]
