@@ -24,7 +24,7 @@ from worktrees.backends import copies
 from worktrees.backends.base import Backend
 from worktrees.backends.overlay import UserOverlay
 from worktrees.git import BULK_S, CHECKOUT_S, Place, wrap_os_errors
-from worktrees.mount_namespace import MountNamespace
+from worktrees.locks import MountNamespace
 from worktrees.private_repository import Layers, beside, mark_removed, record, recorded, remove_beside
 from worktrees.registration import Registration, is_unusual, lock_reason, read_link
 from worktrees.repository import Repository, refuse_absent

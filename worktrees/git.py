@@ -22,8 +22,7 @@ from typing import IO, TYPE_CHECKING, TypedDict
 from supervisor.host import files, procfs
 from supervisor.kernel.errors import HostError, NightcrewError, ToolFailed, ToolHung, ToolMissing
 from supervisor.kernel.format import duration
-from worktrees.locks import RepositoryLocks
-from worktrees.mount_namespace import MountNamespace
+from worktrees.locks import MountNamespace, RepositoryLocks
 
 if TYPE_CHECKING:
     from git.cmd import Git as Starter

@@ -18,7 +18,7 @@ from worktrees.backends import best, named
 from worktrees.backends.base import Backend
 from worktrees.backends.overlay import mounts
 from worktrees.environments import Environment, Warm, create, open_env, release
-from worktrees.mount_namespace import MountNamespace, entered
+from worktrees.locks import MountNamespace, entered
 from worktrees.private_repository import beside
 
 Alive = Callable[[Path], Sequence[int]]

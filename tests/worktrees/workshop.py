@@ -17,7 +17,7 @@ from worktrees import collect_work, templates
 from worktrees.backends.base import Backend
 from worktrees.backends.overlay import mounts
 from worktrees.environments import Confined, Environment, Warm, create
-from worktrees.mount_namespace import entered
+from worktrees.locks import entered
 from worktrees.repository import Repository, discover
 from worktrees.templates import Template
 

@@ -14,7 +14,7 @@ from supervisor.host import files
 from supervisor.host.scratch import locked_directory
 from supervisor.kernel.errors import HostError
 from worktrees.git import CHECKOUT_S
-from worktrees.mount_namespace import MountNamespace
+from worktrees.locks import MountNamespace
 
 if TYPE_CHECKING:
     from worktrees.environments import Environment

@@ -17,7 +17,7 @@ from supervisor.sandbox import exec_step
 from worktrees import templates
 from worktrees.backends import base
 from worktrees.git import wrap_os_errors
-from worktrees.mount_namespace import MountNamespace, entered
+from worktrees.locks import MountNamespace, entered
 from worktrees.private_repository import Layers, beside
 
 if TYPE_CHECKING:
