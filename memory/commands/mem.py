@@ -20,7 +20,7 @@ from typing import IO, Any
 import click
 
 from memory import reports
-from memory.commands import local, printing
+from memory.commands import local
 from memory.commands import local as door
 from memory.rescan import Deep
 from supervisor.client import common
@@ -68,7 +68,7 @@ def wait(glob: str, timeout: float | None, since: int | None, as_json: bool) -> 
         common.print_json(**found)
         return
     for change in found["changes"]:
-        click.echo(printing.change(change, time.time()))
+        click.echo(local.change(change, time.time()))
 
 
 @click.command()
@@ -95,7 +95,7 @@ def leases(fences: tuple[int, ...], why: str, as_json: bool) -> None:
         return
     wide = min(32, max((len(one_line(one["glob"])) for one in found["leases"]), default=0))
     for one in found["leases"]:
-        click.echo(printing.lease(one, wide, time.time()))
+        click.echo(local.lease(one, wide, time.time()))
     if not found["leases"]:
         common.say("nobody has a lease")
 
@@ -442,9 +442,9 @@ def ls(prefix: str | None, as_json: bool) -> None:
         below = f"nothing below {one_line(prefix)}; next: nightcrew mem ls" if prefix else ""
         common.say(below or "nothing is known yet; next: nightcrew mem put semantic/NAME.md")
     else:
-        click.echo(printing.entries(found["entries"], time.time()))
+        click.echo(local.entries(found["entries"], time.time()))
     if not as_json:
-        printing.left_out(found)
+        local.left_out(found)
         where = local.memory_files() or (None if local.is_agent() else home().memory(local.project()))
         if where is not None:
             common.say(f"in {one_line(str(where))}")
@@ -465,7 +465,7 @@ def show(path: str, version: str | None, as_json: bool) -> None:
     if as_json:
         common.print_json(**found)
     else:
-        printing.text(found["text"])
+        local.text(found["text"])
         for newer in found.get("superseded_by") or ():
             common.say(f"superseded by {one_line(str(newer))}")
     if path.startswith("quarantine/") and not as_json:
@@ -489,7 +489,7 @@ def search(words: tuple[str, ...], number: int, paths: tuple[str, ...], as_json:
         common.print_json(**found)
         return
     for hit in found["hits"]:
-        click.echo(printing.hit(hit))
+        click.echo(local.hit(hit))
     if not found["hits"]:
         common.say("nothing found")
 
@@ -508,7 +508,7 @@ def brief(task: str | None, as_json: bool) -> None:
     if as_json:
         common.print_json(**found)
         return
-    printing.text("\n\n".join(filter(None, (found["prefix"], found["rest"]))))
+    local.text("\n\n".join(filter(None, (found["prefix"], found["rest"]))))
     common.say(f"{found['bytes']} of at most {found['bytes_max']} bytes")
 
 
@@ -536,7 +536,7 @@ def log(path: str | None, patch: bool, number: int, before: int | None, as_json:
     if path is not None and not found["changes"]:
         _say_none(path)
     for change in found["changes"]:
-        click.echo(printing.change(change, time.time()))
+        click.echo(local.change(change, time.time()))
         if patch:
             _indented(change)
     if not found["changes"]:
@@ -709,7 +709,7 @@ def quarantine(as_json: bool) -> None:
         common.print_json(**found)
         return
     if found["entries"]:
-        click.echo(printing.entries(found["entries"], time.time()))
+        click.echo(local.entries(found["entries"], time.time()))
     if not found["entries"]:
         common.say("nothing waits for you")
 
@@ -732,7 +732,7 @@ def approve(path: str, version: str | None, reject: bool, as_json: bool) -> int:
     if as_json:
         common.print_json(**found)
     else:
-        printing.text(path)
+        local.text(path)
     return 0
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from memory import views
-from memory.commands import printing
+from memory.commands import local
 from supervisor.client import common
 from supervisor.kernel.format import rfc3339
 
@@ -38,20 +38,20 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("narrow")
 def test_nothing_is_wider_than_the_terminal_and_a_title_has_room() -> None:
-    listed = printing.entries([entry("core.md", "Core"), entry(LONG)], NOW).split("\n")
+    listed = local.entries([entry("core.md", "Core"), entry(LONG)], NOW).split("\n")
     assert listed[0].index("Core") == listed[1].index("How the parser") and "5m" in listed[1]
-    assert "0" * 16 in printing.entries([entry("core.md", "Core")], NOW), "there is room for its version"
-    hit = printing.hit({"path": LONG, "title": TITLE, "excerpt": f"# {TITLE} run make test-parser with the fixtures of make corpus " * 2})
+    assert "0" * 16 in local.entries([entry("core.md", "Core")], NOW), "there is room for its version"
+    hit = local.hit({"path": LONG, "title": TITLE, "excerpt": f"# {TITLE} run make test-parser with the fixtures of make corpus " * 2})
     change = {"path": LONG, "at": NOW - 300, "author": "1123-k3f9/lint", "epoch": 1, "action": "restore", "version": "0" * 16}
     lease = {"fence": 12, "glob": "a/" * 40, "mode": "exclusive", "task": "1123-k3f9/lint", "expires": rfc3339(NOW + 300)}
-    lines = [*listed, *hit.split("\n"), printing.change(change, NOW), printing.lease(lease, 40, NOW)]
+    lines = [*listed, *hit.split("\n"), local.change(change, NOW), local.lease(lease, 40, NOW)]
     assert all(len(line) <= 80 for line in lines)
     assert hit.split("\n")[1].startswith("    run make"), "its title is not said twice"
-    assert printing.hit({"path": "a.md", "title": "One.", "excerpt": "One."}) == "a.md  One."
+    assert local.hit({"path": "a.md", "title": "One.", "excerpt": "One."}) == "a.md  One."
 
 
 def test_nothing_is_cut_where_there_is_no_terminal() -> None:
-    assert TITLE in printing.entries([entry(LONG)], NOW) and "0" * 16 in printing.entries([entry(LONG)], NOW)
+    assert TITLE in local.entries([entry(LONG)], NOW) and "0" * 16 in local.entries([entry(LONG)], NOW)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from memory.commands import local
 from memory.commands import mem as writing
-from memory.commands import printing
 from memory.commands.mem import archived_path, note_path, waiting_path
 from supervisor.sandbox import executors
 from supervisor.sandbox.policy import Tier
@@ -177,10 +177,10 @@ def test_a_list_a_log_and_a_text_drive_no_terminal(monkeypatch: pytest.MonkeyPat
     """Whatever a supervisor, or a file, says."""
     entry = {"path": f"semantic/{EVIL}.md", "size": 1, "version": EVIL, "mtime": 0.0, "title": EVIL}
     change = {"path": EVIL, "at": 0.0, "author": EVIL, "epoch": 1, "action": "put", "version": EVIL}
-    for shown in (printing.entries([entry], 1.0), printing.change(change, 1.0)):
+    for shown in (local.entries([entry], 1.0), local.change(change, 1.0)):
         assert not DRIVES & set(shown) and "\\x1b]0;owned" in shown and "\n" not in shown
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    printing.text(f"a\tb\n{EVIL}")
+    local.text(f"a\tb\n{EVIL}")
     said = capsys.readouterr().out
     assert said.startswith("a\tb\n\\x1b]0;owned") and not DRIVES & set(said)
 
