@@ -10,15 +10,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from memory import front_matter
-from memory.front_matter import BrokenError
+from memory import note
+from memory.note import BrokenError
 from supervisor.host import files, untrusted_fs
 from supervisor.host.untrusted_fs import Folder
 from supervisor.kernel.errors import HostError, Refused
 
 # Message
 # -------
-# One message as text: front matter (`memory.front_matter`), then its words. People can read it and write one by hand.
+# One message as text: front matter (`memory.note`), then its words. People can read it and write one by hand.
 #
 #     ---
 #     id: 01J...
@@ -43,14 +43,14 @@ class Message:
 
 def written(message: Message) -> str:
     """The text of the file; `parse` gives the same message back. Empty values are left out."""
-    return front_matter.written(message.head, message.body.rstrip("\n") + "\n")
+    return note.written(message.head, message.body.rstrip("\n") + "\n")
 
 
 def parse(text: str) -> Message:
     """Read a message; one without front matter is all words. Raises Refused for front matter that is broken."""
     try:
-        front, body = front_matter.split(text.removeprefix("\ufeff").replace("\r\n", "\n"))
-        head = front_matter.read(front) if front is not None else {}
+        front, body = note.split(text.removeprefix("\ufeff").replace("\r\n", "\n"))
+        head = note.read_head(front) if front is not None else {}
     except BrokenError as error:
         raise Refused("not a message", why=str(error), kept="the file, set aside") from None
     return Message({key.lower(): value for key, value in head.items() if isinstance(value, str)}, body)

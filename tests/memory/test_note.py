@@ -9,9 +9,8 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from memory import front_matter, note
-from memory.front_matter import FRONT_MAX
-from memory.note import KEYS, LISTS, parse, rewritten
+from memory import note
+from memory.note import FRONT_MAX, KEYS, LISTS, parse, rewritten
 from supervisor.kernel.errors import UsageError
 from tests.rounds import examples
 
@@ -157,7 +156,7 @@ def as_yaml_has_it(front: str) -> object:
 @example("a: [x, y ]\nb: []\n")
 @example("a: x  y \n")
 def test_simple_lines_are_read_as_yaml_reads_them(front: str) -> None:
-    simple = front_matter._simple(front)
+    simple = note._simple(front)
     if simple is None or "*" in front or not simple:
         return  # read as YAML, or (*.py) as people mean it
     found = as_yaml_has_it(front)
@@ -216,7 +215,7 @@ def test_reading_never_raises(text: str) -> None:
 @pytest.mark.timeout(20)
 def test_a_line_is_read_in_time_that_grows_with_its_length() -> None:
     """2 * 10**10 steps where it grows with the square."""
-    assert front_matter._simple("a: x" + " " * 200_000 + "y\nb:" + "\t" * 200_000 + "z \t\r\n") == {
+    assert note._simple("a: x" + " " * 200_000 + "y\nb:" + "\t" * 200_000 + "z \t\r\n") == {
         "a": "x" + " " * 200_000 + "y",
         "b": "z",
     }
