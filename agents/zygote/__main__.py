@@ -74,7 +74,7 @@ def _options(words: list[str]) -> argparse.Namespace:
 
 def _start_clean(words: list[str], names: list[str]) -> None:
     """Start over, because what a process was started with can be read in /proc for ever: without other variables and handles,
-    and with room for the command lines and the tags of forks (`agents.runner.forked`)."""
+    and with room for the command lines and the tags of forks (`agents.runner.warm`)."""
     environment = {name: os.environ[name] for name in names if name in os.environ and name != "LC_ALL"}
     environment |= {"LC_CTYPE": "C.UTF-8", "NIGHTCREW_ROOM": "." * 256}  # LC_ALL=C would turn Python's UTF-8 mode on for every fork
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from agents.runner import forked
-from agents.runner.forked import SIZE, written
+from agents.runner import warm
+from agents.runner.warm import SIZE, written
 
 MAPS = b"""\
 55d000000000-55d000400000 r--p 00000000 08:01 1000 /usr/bin/python3.11
@@ -40,7 +40,7 @@ def has_them() -> None:
     memory = ctypes.create_string_buffer(3 * SIZE)
     start = -(-ctypes.addressof(memory) // SIZE) * SIZE
     madvise = getattr(ctypes.CDLL(None, use_errno=True), "madvise", None)
-    if madvise is None or madvise(ctypes.c_void_p(start), ctypes.c_size_t(SIZE), forked._MADV_COLLAPSE):
+    if madvise is None or madvise(ctypes.c_void_p(start), ctypes.c_size_t(SIZE), warm._MADV_COLLAPSE):
         pytest.skip(f"no huge page on demand here: {os.strerror(ctypes.get_errno())}")
 
 
@@ -72,5 +72,5 @@ def test_what_was_written_is_in_huge_pages_and_forks_have_it() -> None:
 
 
 def test_where_the_system_has_none_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forked, "slurp", lambda _: b"")  # as where there is no /proc
-    assert forked.collapse() == 0
+    monkeypatch.setattr(warm, "slurp", lambda _: b"")  # as where there is no /proc
+    assert warm.collapse() == 0
