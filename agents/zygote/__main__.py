@@ -16,8 +16,8 @@ import time
 from pathlib import Path
 
 from agents.runner.warm import TITLE
+from agents.zygote import lifecycle
 from agents.zygote import server as preload
-from agents.zygote import zygote_protocol
 from agents.zygote.lifecycle import Place, Record, program
 from agents.zygote.server import Server
 from supervisor.host import files, procfs
@@ -101,7 +101,7 @@ def _lock(place: Place) -> int:
 
 def _listen(place: Place) -> socket.socket:
     place.socket.unlink(missing_ok=True)  # a dead one's: we hold the lock
-    listener = socket.socket(socket.AF_UNIX, zygote_protocol.KIND)
+    listener = socket.socket(socket.AF_UNIX, lifecycle.KIND)
     try:
         mask = os.umask(0o177)
         listener.bind(os.fspath(place.socket))

@@ -23,8 +23,8 @@ from agents.runner import main as runner
 from agents.runner import warm as venv
 from agents.runner import warm as warm_programs
 from agents.runner.warm import TITLE
-from agents.zygote import zygote_protocol
-from agents.zygote.zygote_protocol import Request
+from agents.zygote import lifecycle
+from agents.zygote.lifecycle import Request
 from supervisor.host.procfs import slurp
 from supervisor.kernel.errors import Refused
 
@@ -57,22 +57,22 @@ def _become_runner(request: Request, handles: list[int], caller: socket.socket) 
     status = _NOTHING_STARTED
     try:
         TITLE.show(title(request))
-        zygote_protocol.send(caller, zygote_protocol.answer("pid", os.getpid()))
-        if zygote_protocol.taken_back(caller):  # before anything of the pane's is touched: it starts the runner cold
+        lifecycle.send(caller, lifecycle.answer("pid", os.getpid()))
+        if lifecycle.taken_back(caller):  # before anything of the pane's is touched: it starts the runner cold
             raise TimeoutError("it came too late")
         _take_over(handles, caller.fileno())
         os.environb.clear()
         os.environb.update(request.environment)
         _signals()
     except BaseException as error:  # noqa: BLE001 - a forked child: nothing may unwind into the zygote's frames
-        zygote_protocol.send(caller, zygote_protocol.answer("no", error))
+        lifecycle.send(caller, lifecycle.answer("no", error))
         os._exit(status)
     try:
         status = runner.main(os.fsdecode(request.directory), forked=True)
     except BaseException:  # noqa: BLE001 - as above; this is what Python does with it at the end of a program
         sys.excepthook(*sys.exc_info())
         status = 1
-    zygote_protocol.send(caller, zygote_protocol.answer("end", status))
+    lifecycle.send(caller, lifecycle.answer("end", status))
     os._exit(status)
 
 
@@ -112,7 +112,7 @@ _WAITING_MAX = 64
 _LOOK_S = 10.0
 """Between two looks whether anybody can still reach us."""
 _FULL_S = 0.05  # no handle is left to accept with, and only the end of a runner gives one back
-_MORE = zygote_protocol.REQUEST_MAX + 64
+_MORE = lifecycle.REQUEST_MAX + 64
 
 
 class Caller:
@@ -128,7 +128,7 @@ class Caller:
         self.pid = 0
 
     def close(self) -> None:
-        zygote_protocol.close_all(self.handles)
+        lifecycle.close_all(self.handles)
         self.handles = []
         self.socket.close()
 
@@ -195,7 +195,7 @@ class Server:
         connection.setblocking(False)
         caller = Caller(connection, time.monotonic())
         with contextlib.suppress(OSError):
-            if zygote_protocol.peer_uid(connection) == os.geteuid():
+            if lifecycle.peer_uid(connection) == os.geteuid():
                 self._callers[connection.fileno()] = caller
                 self._poll.register(connection, select.POLLIN)
                 self._drop(waiting[: max(0, len(waiting) + 1 - _WAITING_MAX)])
@@ -216,14 +216,14 @@ class Server:
             self._drop([caller])
             return
         try:
-            request = zygote_protocol.read_request(caller.data)
-        except zygote_protocol.NotARequest as error:
+            request = lifecycle.read_request(caller.data)
+        except lifecycle.NotARequest as error:
             self._refuse(caller, error)
             return
         if request is not None:
             self._start(caller, request)
 
-    def _start(self, caller: Caller, request: zygote_protocol.Request) -> None:
+    def _start(self, caller: Caller, request: lifecycle.Request) -> None:
         if len(caller.handles) != 3:
             self._refuse(caller, "three handles are needed")
         elif not TITLE.holds(title(request)):
@@ -234,12 +234,12 @@ class Server:
             except OSError as error:
                 self._refuse(caller, error.strerror)
                 return
-            zygote_protocol.close_all(caller.handles)
+            lifecycle.close_all(caller.handles)
             caller.handles = []
             caller.data = b""
 
     def _refuse(self, caller: Caller, why: object) -> None:
-        zygote_protocol.send(caller.socket, zygote_protocol.answer("no", why))
+        lifecycle.send(caller.socket, lifecycle.answer("no", why))
         self._drop([caller])
 
     def _take_signals(self) -> None:
@@ -259,7 +259,7 @@ class Server:
             code = os.waitstatus_to_exitcode(status)
             callers = [caller for caller in self._callers.values() if caller.pid == pid]
             for caller in callers:
-                zygote_protocol.send(caller.socket, zygote_protocol.answer("end", code if code >= 0 else 128 - code))
+                lifecycle.send(caller.socket, lifecycle.answer("end", code if code >= 0 else 128 - code))
             self._drop(callers)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from agents import zygote
-from agents.zygote.zygote_protocol import Request
+from agents.zygote.lifecycle import Request
 from supervisor.host import processes
 from tests.agents.runner.kit import Attempt, Lab, until
 

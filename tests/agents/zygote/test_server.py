@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from agents import zygote
-from agents.zygote import zygote_protocol
+from agents.zygote import lifecycle
 from supervisor.host import procfs
 from supervisor.kernel.errors import Refused, TimedOut
 from tests.agents.runner.kit import ROOT, until
@@ -33,7 +33,7 @@ def client(compiled_client: Path) -> Path:
 
 
 def connect(place: zygote.Place) -> socket.socket:
-    handle = socket.socket(socket.AF_UNIX, zygote_protocol.KIND)
+    handle = socket.socket(socket.AF_UNIX, lifecycle.KIND)
     handle.settimeout(20)
     handle.connect(os.fspath(place.socket))
     return handle
@@ -191,7 +191,7 @@ def empty(place: zygote.Place, _dice: random.Random) -> list[socket.socket]:
 
 
 def rubbish(place: zygote.Place, dice: random.Random) -> list[socket.socket]:
-    whole = write_request(zygote_protocol.Request(b"/tmp", {b"A": b"b"}))
+    whole = write_request(lifecycle.Request(b"/tmp", {b"A": b"b"}))
     for _ in range(200):
         data = bytearray(whole)
         for _ in range(dice.randrange(4)):
@@ -205,14 +205,14 @@ def rubbish(place: zygote.Place, dice: random.Random) -> list[socket.socket]:
 def foreign_handles(place: zygote.Place, _dice: random.Random) -> list[socket.socket]:
     """Too few, too many at once, and too many in pieces, of which there could be so many that a careless reader runs out of handles."""
     null = os.open(os.devnull, os.O_RDWR)
-    whole = write_request(zygote_protocol.Request(b"/tmp", {}))
+    whole = write_request(lifecycle.Request(b"/tmp", {}))
     held = []
     for count in (0, 1, 2, 4, 50):
         handle = connect(place)
         socket.send_fds(handle, [whole], [null] * count)
         held.append(handle)
         if count < 3:
-            assert handle.recv(zygote_protocol.ANSWER).startswith(b"no three handles are needed")
+            assert handle.recv(lifecycle.ANSWER).startswith(b"no three handles are needed")
     pieces = connect(place)
     socket.send_fds(pieces, [whole[:6]], [null] * 3)
     with contextlib.suppress(OSError):
@@ -224,7 +224,7 @@ def foreign_handles(place: zygote.Place, _dice: random.Random) -> list[socket.so
 
 def said(handle: socket.socket) -> bytes:
     try:
-        return handle.recv(zygote_protocol.ANSWER)
+        return handle.recv(lifecycle.ANSWER)
     except ConnectionResetError:
         return b""
 
@@ -272,7 +272,7 @@ def test_another_user_is_turned_away(tmp_path: Path, client: Path) -> None:
     if os.geteuid() != 0 or shutil.which("setpriv") is None:
         pytest.skip("needs root, to become another user")
     ask = (
-        f"import socket; s = socket.socket(socket.AF_UNIX, {int(zygote_protocol.KIND)}); s.connect('{{}}'); s.settimeout(20)\n"
+        f"import socket; s = socket.socket(socket.AF_UNIX, {int(lifecycle.KIND)}); s.connect('{{}}'); s.settimeout(20)\n"
         "try: s.send(bytes(4)); print(s.recv(9))\n"
         "except OSError as error: print(error)"
     )

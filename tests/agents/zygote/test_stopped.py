@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from agents import zygote
-from agents.zygote import lifecycle, zygote_protocol
+from agents.zygote import lifecycle
 from supervisor.host import procfs
 from tests.agents.runner.kit import Server, until
 from tests.agents.zygote import kit
@@ -104,10 +104,10 @@ def waits(pid: int) -> bool:
 def test_a_runner_that_comes_too_late_leaves_before_it_claims_the_epoch(stopped: Warm, *, gone: bool) -> None:
     attempt = stopped.attempt("sh", "-c", "echo ran")
     null = os.open(os.devnull, os.O_RDWR)
-    with socket.socket(socket.AF_UNIX, zygote_protocol.KIND) as caller:
+    with socket.socket(socket.AF_UNIX, lifecycle.KIND) as caller:
         caller.settimeout(30)
         caller.connect(os.fspath(stopped.place.socket))
-        request = write_request(zygote_protocol.Request(os.fsencode(attempt.directory), {}))
+        request = write_request(lifecycle.Request(os.fsencode(attempt.directory), {}))
         socket.send_fds(caller, [request], [null] * 3)
         os.close(null)
         if gone:
@@ -116,14 +116,14 @@ def test_a_runner_that_comes_too_late_leaves_before_it_claims_the_epoch(stopped:
             caller.shutdown(socket.SHUT_WR)
         goes_on(stopped)
         if not gone:
-            assert caller.recv(zygote_protocol.ANSWER).startswith(b"pid ")
-            assert caller.recv(zygote_protocol.ANSWER).rstrip(b"\0") == b"no it came too late"
+            assert caller.recv(lifecycle.ANSWER).startswith(b"pid ")
+            assert caller.recv(lifecycle.ANSWER).rstrip(b"\0") == b"no it came too late"
     assert attempt.started() is None
 
 
 def test_a_runner_that_leaves_after_it_said_its_pid_is_no_runner(client: Path | None, tmp_path: Path) -> None:
     """Both looked at the same moment. The test is the zygote here, because no real one can be made to hit that moment."""
-    with kit.place() as place, kit.attempts(tmp_path) as lab, socket.socket(socket.AF_UNIX, zygote_protocol.KIND) as listener:
+    with kit.place() as place, kit.attempts(tmp_path) as lab, socket.socket(socket.AF_UNIX, lifecycle.KIND) as listener:
         warm = Warm(place, client, lab)
         listener.settimeout(30)
         listener.bind(os.fspath(place.socket))
@@ -131,8 +131,8 @@ def test_a_runner_that_leaves_after_it_said_its_pid_is_no_runner(client: Path | 
         attempt = warm.attempt("sh", "-c", "exit 5")
         process = warm.start(attempt)
         with listener.accept()[0] as caller:
-            assert zygote_protocol.read_request(caller.recv(zygote_protocol.REQUEST_MAX + 64)) is not None
-            for said in (zygote_protocol.answer("pid", os.getpid()), zygote_protocol.answer("no", "it came too late")):
+            assert lifecycle.read_request(caller.recv(lifecycle.REQUEST_MAX + 64)) is not None
+            for said in (lifecycle.answer("pid", os.getpid()), lifecycle.answer("no", "it came too late")):
                 caller.send(said)
             assert process.wait(30) == 5
         assert process.communicate(timeout=30)[1] == b"nightcrew: the warm process refused: it came too late; starting cold\n"

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from agents import zygote
 from agents.zygote import client as python_client
-from agents.zygote import zygote_protocol
-from agents.zygote.zygote_protocol import NotARequest, Request, answer, read_request
+from agents.zygote import lifecycle
+from agents.zygote.lifecycle import NotARequest, Request, answer, read_request
 from tests.agents.zygote.kit import write_request
 
 WORD = st.binary(max_size=40).map(lambda data: data.replace(b"\0", b""))
@@ -50,13 +50,13 @@ def test_a_whole_body_that_names_nothing_is_refused(body: bytes) -> None:
 
 
 def test_an_answer_has_one_size() -> None:
-    assert {len(answer("no", "x" * 500)), len(answer("end", 3)), len(answer("no", "é" * 99))} == {zygote_protocol.ANSWER}
+    assert {len(answer("no", "x" * 500)), len(answer("end", 3)), len(answer("no", "é" * 99))} == {lifecycle.ANSWER}
 
 
 def test_both_clients_know_the_sizes() -> None:
     source = Path(zygote.__file__).with_name("client.c").read_text()
     assert "REQUEST_MAX = 128 * 1024, ANSWER = 128" in source
-    assert (python_client._ANSWER, python_client._REQUEST_MAX) == (zygote_protocol.ANSWER, zygote_protocol.REQUEST_MAX) == (128, 128 * 1024)
+    assert (python_client._ANSWER, python_client._REQUEST_MAX) == (lifecycle.ANSWER, lifecycle.REQUEST_MAX) == (128, 128 * 1024)
 
 
 def test_the_client_is_compiled_once(tmp_path: Path, compiled_client: Path) -> None:
