@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.tmux import PaneView, control, server_process
-from agents.tmux.screens import close_sessions
+from agents.tmux.tmux_server import close_sessions
 from supervisor import __version__
 from supervisor.client import protocol
 from supervisor.config import user
