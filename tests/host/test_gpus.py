@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.host import gpus
-from supervisor.host.gpus import NONE_VISIBLE, GpusGpu, probe, visibility
+from supervisor.host import usage
+from supervisor.host.usage import NONE_VISIBLE, GpusGpu, probe, visibility
 from supervisor.kernel.errors import Refused
 
 
@@ -38,7 +38,7 @@ def test_this_machine() -> None:
 
 
 def test_no_device_is_said(tmp_path: Path) -> None:
-    assert probe(tmp_path) == gpus.Found((), "unavailable: no NVIDIA or AMD device here")
+    assert probe(tmp_path) == usage.Found((), "unavailable: no NVIDIA or AMD device here")
     assert visibility((), ()) == {}
 
 
@@ -55,12 +55,12 @@ def test_nvidia_devices_are_numbered_by_their_place_on_the_bus(tmp_path: Path) -
 def test_a_driver_without_device_files_is_said(tmp_path: Path) -> None:
     nvidia(tmp_path, "0000:01:00.0", 0)
     (tmp_path / "dev/nvidia0").unlink()
-    assert probe(tmp_path) == gpus.Found((), "unavailable: NVIDIA's driver knows devices, but /dev shows none of them")
+    assert probe(tmp_path) == usage.Found((), "unavailable: NVIDIA's driver knows devices, but /dev shows none of them")
 
 
 def test_amd_nodes_that_are_processors_are_left_out(tmp_path: Path) -> None:
     amd(tmp_path, 0, 0, 0)
-    assert probe(tmp_path) == gpus.Found((), "unavailable: AMD's compute driver is there, but no device of its is")
+    assert probe(tmp_path) == usage.Found((), "unavailable: AMD's compute driver is there, but no device of its is")
     amd(tmp_path, 2, 128, 320)
     amd(tmp_path, 10, 129, 320)
     assert [(gpu.index, gpu.devices[0]) for gpu in probe(tmp_path).gpus] == [(0, "/dev/dri/renderD128"), (1, "/dev/dri/renderD129")]
@@ -98,12 +98,12 @@ def test_variables_reach_a_process() -> None:
 
 def test_a_task_gets_all_or_none_or_those_it_names() -> None:
     two = tuple(GpusGpu("nvidia", index, "x", (f"/dev/nvidia{index}",)) for index in (0, 1))
-    found = gpus.Found((*two, GpusGpu("amd", 0, "AMD", ("/dev/kfd",))), "")
-    assert gpus.chosen(found, True) == found.gpus
-    assert gpus.chosen(found, False) == ()
-    assert gpus.chosen(found, (0,)) == (two[0], found.gpus[2])
+    found = usage.Found((*two, GpusGpu("amd", 0, "AMD", ("/dev/kfd",))), "")
+    assert usage.chosen(found, True) == found.gpus
+    assert usage.chosen(found, False) == ()
+    assert usage.chosen(found, (0,)) == (two[0], found.gpus[2])
     with pytest.raises(Refused) as refused:
-        gpus.chosen(found, (1, 2))
+        usage.chosen(found, (1, 2))
     assert "there are nvidia 0, nvidia 1, amd 0" in refused.value.line()
     with pytest.raises(Refused, match="unavailable: no NVIDIA"):
-        gpus.chosen(gpus.Found((), "unavailable: no NVIDIA or AMD device here"), (0,))
+        usage.chosen(usage.Found((), "unavailable: no NVIDIA or AMD device here"), (0,))

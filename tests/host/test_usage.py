@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from supervisor.host import processes, procfs
-from supervisor.host.gpus import GpuUsage, parse
-from supervisor.host.usage import Agent, Reader
+from supervisor.host.usage import Agent, GpuUsage, Reader, parse
 from supervisor.kernel.account import Gpu, Tree
 from supervisor.kernel.names import Identity
 from tests.agents.runner.kit import until

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from supervisor.host import files
-from supervisor.host.gpus import Found, GpusGpu
 from supervisor.host.paths import Home
+from supervisor.host.usage import Found, GpusGpu
 from supervisor.kernel.spec import TaskSpec
 from supervisor.sandbox.policy import Tier
 from supervisor.server.attempts.isolation import Attempt, Confined, Isolation

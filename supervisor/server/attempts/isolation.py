@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from supervisor.host import files, gpus
+from supervisor.host import files, usage
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import HostError, NightcrewError
 from supervisor.kernel.spec import TaskSpec
@@ -82,7 +82,7 @@ class Isolation:
         self._shared_caches = shared_caches
         self._default = Tier(default) if default is not None else None
         self.support = executors.known()
-        self.gpus = gpus.probe()
+        self.gpus = usage.probe()
 
     def tier(self, spec: TaskSpec, *, attended: bool) -> Tier:
         """What `spec` runs in. Raises Refused when this host cannot do what it asks for: it never runs with less."""
@@ -102,8 +102,8 @@ class Isolation:
         """How to start it; writes its policy when it is `warm`. Raises Refused as `tier`, also for a GPU that is not there;
         HostError also when only another sandbox could mount its files."""
         tier = self.tier(attempt.spec, attended=attempt.attended)
-        shown = gpus.chosen(self.gpus, attempt.spec.gpus)
-        narrowed = gpus.visibility(self.gpus.gpus, shown) if attempt.spec.gpus is not True else {}
+        shown = usage.chosen(self.gpus, attempt.spec.gpus)
+        narrowed = usage.visibility(self.gpus.gpus, shown) if attempt.spec.gpus is not True else {}
         made = attempt.made
         if made.layers is not None and made.layers.backend == UserOverlay.name and tier not in self.support.works[Executor.NAMESPACES]:
             why = "it was made for a sandbox that is not there now"
