@@ -25,7 +25,7 @@ from supervisor.results import candidates, verdicts
 from supervisor.server.attempts.environments import Environments
 from supervisor.store import queries, rows, sqlite
 from supervisor.store.queries import TaskView
-from worktrees import collect_work, landing, merge, patches, restoring
+from worktrees import collect_work, landing, merge, patches
 from worktrees.backends.overlay import UserOverlay
 from worktrees.collect_work import Why
 from worktrees.environments import Environment, open_env
@@ -328,13 +328,13 @@ def _refuse_elsewhere(repository: Repository, view: TaskView) -> None:
         raise Refused("cannot take", on=view.id, why=why, kept=rescue, hint=f"nightcrew restore {view.id}")
 
 
-def restore(db: sqlite3.Connection, view: TaskView, epoch: int, branch: str, *, tips: bool) -> tuple[Repository, restoring.Restored]:
+def restore(db: sqlite3.Connection, view: TaskView, epoch: int, branch: str, *, tips: bool) -> tuple[Repository, landing.Restored]:
     """Make a branch of the person's of what an attempt left, with `tips` of what it took back; the repository, and the branch.
     Raises as `restoring.restore`."""
     repository = _repository(Path(queries.run(db, view.run).root))
     ref = records.tips_ref(view.id, epoch) if tips else records.rescue_ref(view.id, epoch)
     name = branch or f"restored/{view.id}.{epoch}{'-tips' if tips else ''}"
-    return repository, restoring.restore(repository, ref, name)
+    return repository, landing.restore(repository, ref, name)
 
 
 def _noted(view: TaskView, repository: Repository, done: Moved) -> str:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from supervisor.client.submit import Workplace
     from supervisor.features.landing.plan import Planned
     from supervisor.features.landing.rows import TrainRow
+    from worktrees.landing import Restored
     from worktrees.repository import Repository
-    from worktrees.restoring import Restored
 
 
 # Land
@@ -279,9 +279,9 @@ def command_restore(name: str, branch: str | None, worktree: Path | None, tips: 
 
 
 def _checked_out(where: Home, repository: Repository, done: Restored, place: Path) -> bool:
-    from worktrees import restoring
+    from worktrees import landing
 
-    return restoring.check_out(repository, done, place, where.root)
+    return landing.check_out(repository, done, place, where.root)
 
 
 def _next_restore(root: Path, name: str, branch: str, place: Path | None, *, new: bool) -> str:
