@@ -13,7 +13,7 @@ from pathlib import Path
 from supervisor.config import project
 from supervisor.kernel.errors import ConfigError, Refused, ToolFailed, ToolHung, one_line, some_of
 from supervisor.kernel.train_orders import GeneratedRule, Person
-from worktrees import equivalence, locks, refs, repository, tree_merge
+from worktrees import locks, refs, repository, tree_merge
 from worktrees.changes import observe
 from worktrees.git import BULK_S, failure, wrap_os_errors
 from worktrees.patches import bounded
@@ -236,9 +236,9 @@ class _Compared:
     """The branch that holds most of a tip's work."""
 
     target: str = ""
-    standing: equivalence.Standing = field(default_factory=lambda: equivalence.Standing(held=False, why=""))
+    standing: tree_merge.Standing = field(default_factory=lambda: tree_merge.Standing(held=False, why=""))
 
-    def is_less(self, other: equivalence.Standing) -> bool:
+    def is_less(self, other: tree_merge.Standing) -> bool:
         return (other.held, other.inside, bool(other.why)) > (self.standing.held, self.standing.inside, bool(self.standing.why))
 
 
@@ -307,14 +307,14 @@ class Branches:
         lines = self._repo.run(*argv, stdin=asked).text.split("\n")
         return {head.removeprefix("commit "): one_line(said) for head, said in zip(lines[::2], lines[1::2], strict=False)}
 
-    def _compared(self, target: str, tip: str, lost: _Lost | None) -> equivalence.Standing:
+    def _compared(self, target: str, tip: str, lost: _Lost | None) -> tree_merge.Standing:
         """Whether the work is on `target` as a patch. One without a commit of its own holds none: there only the files can be the same."""
         has_none = lost is not None and len(lost.edge) <= _EDGE_MAX and self._reaches(lost, target)
         if has_none and tip in self._trees and target in self._trees:
             same = self._trees[tip] == self._trees[target]
-            return equivalence.Standing(held=same, why="its files are the same" if same else "")
+            return tree_merge.Standing(held=same, why="its files are the same" if same else "")
         with wrap_os_errors(self._repo.git.scratch()):
-            return equivalence.judge(self._repo, target, tip, self._rules)
+            return tree_merge.judge(self._repo, target, tip, self._rules)
 
     def _reaches(self, lost: _Lost, target: str) -> bool:
         return target in lost.commits or target in lost.edge or any(self._is_ancestor(target, commit) for commit in lost.edge)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from supervisor.kernel import train_orders
 from supervisor.kernel.errors import NotFound, ToolFailed, ToolHung, some_of
 from supervisor.kernel.train_orders import Method, Person, Terms
-from worktrees import equivalence, pack_import, repository, tree_merge
+from worktrees import pack_import, repository, tree_merge
 from worktrees.git import BULK_S
 from worktrees.repository import File, Source, drivers
 from worktrees.tree_merge import GONE, LINK, Changes
@@ -111,7 +111,7 @@ def _staged(case: _Case) -> Staged | Left | Contained:
     changed = tree_merge.changes(repo, case.base, tip)
     if refused := _submodules(changed) or _filtered(case, changed):
         return refused
-    if (seen := equivalence.judge(repo, onto, tip, terms.generated)).held:
+    if (seen := tree_merge.judge(repo, onto, tip, terms.generated)).held:
         return Contained(seen.why)
     if terms.method is Method.REBASE:
         return _replayed(case, changed)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 from supervisor.host.scratch import locked_directory
+from supervisor.kernel.errors import some_of
 from supervisor.kernel.gate_files import RESTORED, Flag
+from supervisor.kernel.train_orders import GeneratedRule
 from worktrees import pack_import, patches
 from worktrees.git import BULK_S, IDENTITY, Answer, Bounds, Git, Place
 from worktrees.repository import File, Repository, Source, files
@@ -181,3 +186,297 @@ def hardened(repo: Repository, staged: str, before: str, flags: Sequence[Flag]) 
     paths |= {moved[path] for path in paths if path in moved}
     tree = as_in(repo, staged, before, sorted(paths))
     return None if tree == repo.tree(staged) else our_commit(repo, tree, staged, "nightcrew: the gate as it was before this result")
+
+
+# Equivalence
+# -----------
+# Whether one branch of a person's holds the work of another branch, though not its commits: cherry-picked, rebased or squashed.
+#
+# Patches are compared by what they say to the byte, mode and whitespace included, and by the names of what is binary; only the numbers of
+# lines do not count. git's own patch ids leave out white space, and the content of binary files in some versions. A patch that is in the
+# history counts as long as its effect is there: what was reverted later is no safe place for it.
+#
+# Files that a command makes (`GeneratedRule`) are left out of it: a train makes them anew, and they hold no work that is not elsewhere. A
+# branch that changed nothing else is compared whole.
+#
+# Everything is bounded: what lies beyond the bounds counts as not there, and is said.
+
+
+OWN_MAX = 200
+"""Commits of the branch that are compared one by one; of one with more, only the whole."""
+HISTORY = 5000
+"""Commits of the other branch that are looked at, the newest of them."""
+CANDIDATES = 1000
+"""Of those, the ones that touch the same file: their patches are read."""
+CONFLICTS = 50
+"""Files in which both went on, and that are compared."""
+MERGES = 20
+"""Merges in the branch that are made again, to see whether they hold a change of their own."""
+_SIZE_MAX = 16 * 2**20
+_HISTORY_DIFF = ("diff-tree", "--stdin", "-r", "--root", "--no-renames", "--no-ext-diff", "--no-textconv", "--ignore-submodules=none")
+_PATCH = ("-p", "--full-index", "--unified=3", "--submodule=short", "--no-prefix")
+
+
+_ESCAPED = re.compile(rb"\\\\([0-7]{3}|.)", re.DOTALL)
+_ESCAPES = {b"a": b"\a", b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
+
+_Newest = Mapping[str, tuple[int, str]]
+
+
+class State(StrEnum):
+    """Where the change of one commit is."""
+
+    SAME = "in it as a patch"
+    EMPTY = "changes nothing"
+    REVERTED = "was in it and was taken back"
+    MISSING = "not in it"
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One commit of the branch, as the other one holds it."""
+
+    oid: str
+    state: State
+    by: str = ""
+    """The commit there that holds the same patch, or took it back."""
+
+    @property
+    def is_inside(self) -> bool:
+        return self.state in {State.SAME, State.EMPTY}
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Whether the work is there, and why."""
+
+    held: bool
+    why: str
+    commits: tuple[Commit, ...] = ()
+    """Oldest first; none where they were not compared one by one."""
+
+    @property
+    def inside(self) -> int:
+        """How many commits are there."""
+        return sum(commit.is_inside for commit in self.commits)
+
+
+@dataclass(frozen=True, slots=True)
+class _Store:
+    """Where git is asked."""
+
+    repo: Repository
+    rules: Sequence[GeneratedRule] = ()
+
+    def is_made(self, name: str) -> bool:
+        """Whether a command makes the file."""
+        return any(rule.covers(name) for rule in self.rules)
+
+    def text(self, *argv: str, stdin: str = "") -> str:
+        return self.repo.run(*argv, stdin=os.fsencode(stdin), deadline_s=BULK_S).text
+
+    def patches(self, asked: Iterable[str], *flags: str) -> dict[str, str]:
+        """A word for what each commit changes, equal for equal patches; none of those that change nothing. `asked` may name another
+        parent behind a commit."""
+        lines = "".join(f"{one}\n" for one in asked)
+        if not lines:
+            return {}
+        said = self.repo.run(*_HISTORY_DIFF, *_PATCH, *flags, stdin=lines.encode(), deadline_s=BULK_S).out
+        return _words(said, frozenset(lines.encode().split()), self.is_made)
+
+    def paths(self, asked: Iterable[str]) -> set[str]:
+        """The first file that each commit changes, of those that no command makes."""
+        lines = "".join(f"{one}\n" for one in asked)
+        tokens = self.text(*_HISTORY_DIFF, "--raw", "-z", stdin=lines).split("\0") if lines else []
+        at, is_first, found = 0, False, set[str]()
+        while at < len(tokens):
+            if not tokens[at].startswith(":"):
+                is_first, at = True, at + 1
+                continue
+            if is_first and not self.is_made(tokens[at + 1]):
+                found.add(tokens[at + 1])
+                is_first = False
+            at += 2
+        return found
+
+    def history(self, target: str, tip: str, paths: Iterable[str]) -> tuple[list[str], str]:
+        """Commits of `target` that touch one of the files, newest first, and in words what was not looked at."""
+        listed = self.text("rev-list", "--no-merges", "--topo-order", f"--max-count={HISTORY + 1}", f"{tip}..{target}").splitlines()
+        wanted = sorted(paths)
+        if not listed or not wanted:
+            return [], ""
+        asked = "".join(f"{one}\n" for one in listed[:HISTORY])
+        lines = self.text(*_HISTORY_DIFF, "--raw", "--", *wanted, stdin=asked).splitlines()
+        touching = [line for line in lines if not line.startswith(":")]
+        bounded = f"only the newest {HISTORY} commits were looked at" if len(listed) > HISTORY else ""
+        if len(touching) > CANDIDATES:
+            bounded = f"only the newest {CANDIDATES} commits that touch the same files were looked at"
+        return touching[:CANDIDATES], bounded
+
+
+def judge(repo: Repository, target: str, tip: str, rules: Sequence[GeneratedRule] = ()) -> Standing:
+    """Say what the history of `target` holds of the work of `tip`: its commits, its effect, or its patches. This is the one answer to
+    "is this there already?" for trains, for `clean` and for reviews. Raises as `Git.run`, and OSError when nothing can be written beside
+    git's locks."""
+    base = repo.fork_point(target, tip)
+    if not base:
+        return Standing(held=False, why="no history in common")
+    if base == tip:
+        return Standing(held=True, why="its commits are on the branch")
+    merged = merge(repo, target, tip)
+    changes_more = rules and any(not any(rule.covers(name) for rule in rules) for name in changes(repo, base, tip))
+    store = _Store(repo, rules if changes_more else ())  # a branch that changed nothing but what commands make is compared whole
+    if not merged.conflicts and merged.tree == repo.tree(target):
+        return Standing(held=True, why="merging it would change nothing")
+    if store.rules and all(map(store.is_made, both := {*changes(repo, target, merged.tree), *merged.conflicts})):
+        return Standing(held=True, why=f"merging it would change nothing but generated files: {some_of(sorted(both), 3)}")
+    seen = _compared(store, base, target, tip)
+    gone = _gone(store, (base, target, tip), merged) if seen.held else ""
+    return Standing(held=False, why=f"{seen.why}, but the effect is gone: {gone}", commits=seen.commits) if gone else seen
+
+
+def _compared(store: _Store, base: str, target: str, tip: str) -> Standing:
+    """Each commit, and the whole, beside the patches of the other branch."""
+    own = [line.split() for line in store.text("rev-list", "--parents", "--topo-order", "--reverse", f"{target}..{tip}").splitlines()]
+    many = len(own) > OWN_MAX
+    single = [] if many else [oid for oid, *parents in own if len(parents) < 2]
+    asked = [f"{tip} {base}"]
+    paths = store.paths([*single, *asked])  # the other parent last: git keeps it for every later mention of the commit
+    touching, bounded = store.history(target, tip, paths)
+    newest = _newest(store.patches(touching), touching)
+    there, squash = store.patches(single), Commit(tip, State.MISSING)
+    back = _taken_back(store, single, there, newest)
+    if own == [[tip, base]]:  # one commit is the whole
+        squash = _placed(tip, there, back, newest)
+    elif newest:  # else nothing there can be the same
+        whole = store.patches(asked)
+        squash = _placed(tip, whole, _taken_back(store, asked, whole, newest), newest)
+    kept = frozenset(single)
+    empty = set() if many else _empty_merges(store, [line for line in own if line[0] not in kept])
+    commits = tuple(Commit(oid, State.EMPTY) if oid in empty else _placed(oid, there, back, newest, oid in kept) for oid, *_ in own)
+    return _standing(squash, () if many else commits, bounded)
+
+
+def _taken_back(store: _Store, asked: Sequence[str], there: Mapping[str, str], newest: _Newest) -> dict[str, str]:
+    """What would take each commit back; only of those that are there, which alone can have been."""
+    return store.patches([one for one in asked if there.get(one.partition(" ")[0]) in newest], "-R")
+
+
+def _newest(patches: Mapping[str, str], order: Sequence[str]) -> _Newest:
+    """By what a patch says: where in the order, and which commit, the newest that says it."""
+    found: dict[str, tuple[int, str]] = {}
+    for at, oid in enumerate(order):
+        if oid in patches:
+            found.setdefault(patches[oid], (at, oid))
+    return found
+
+
+def _placed(
+    oid: str, there: Mapping[str, str], back: Mapping[str, str], newest: Mapping[str, tuple[int, str]], plain: bool = True
+) -> Commit:
+    """Where the change of one commit is. Of a merge, which is not `plain`, nobody knows."""
+    if oid not in there:
+        return Commit(oid, State.EMPTY if plain else State.MISSING)
+    did = newest.get(there[oid])
+    if did is None:
+        return Commit(oid, State.MISSING)
+    undid = newest.get(back[oid])
+    if undid is not None and undid[0] < did[0]:
+        return Commit(oid, State.REVERTED, undid[1])
+    return Commit(oid, State.SAME, did[1])
+
+
+def _standing(squash: Commit, commits: tuple[Commit, ...], bounded: str) -> Standing:
+    inside = sum(commit.is_inside for commit in commits)
+    if commits and inside == len(commits):
+        return Standing(held=True, why="each of its commits is there as a patch", commits=commits)
+    if squash.state is State.SAME:
+        return Standing(held=True, why=f"{squash.by[:12]} is the whole of it, squashed", commits=commits)
+    back = [commit for commit in (squash, *commits) if commit.state is State.REVERTED]
+    if back:
+        why = f"it was there and {back[0].by[:12]} took it back"
+    elif not commits:
+        why = f"more than {OWN_MAX} commits, and no commit is the whole of it"
+    else:
+        why = f"{inside} of its {len(commits)} commits are there as patches" if inside else ""
+    return Standing(held=False, why="; ".join(part for part in (why, bounded) if part), commits=commits)
+
+
+def _empty_merges(store: _Store, merges: Sequence[Sequence[str]]) -> set[str]:
+    """Merges that are what git makes of their parents: they hold no change of their own."""
+    found = set()
+    for oid, *parents in merges[:MERGES]:
+        if len(parents) == 2:
+            merged = merge(store.repo, parents[0], parents[1])
+            if not merged.conflicts and merged.tree == store.repo.tree(oid):
+                found.add(oid)
+    return found
+
+
+def _words(said: bytes, asked: frozenset[bytes], is_made: Callable[[str], bool]) -> dict[str, str]:
+    """`Store.patches` of what git printed: a line with the commit, then its patch, file by file."""
+    found: dict[str, Any] = {}
+    commit, held, is_skipped = "", b"", False
+    for line in said.removesuffix(b"\n").split(b"\n"):
+        if line in asked:
+            commit, is_skipped = line.decode(), False
+            continue
+        if line.startswith(b"diff --git "):
+            is_skipped = is_made(_commits_named(line))
+        if not commit or is_skipped:
+            continue
+        if line.startswith(b"index "):  # the names of what it was and is: of no text, which differs elsewhere in the file
+            held = line
+            continue
+        into = found.setdefault(commit, hashlib.sha256())
+        if line.startswith(b"Binary files "):
+            into.update(held + b"\n")
+        into.update((b"@@" if line.startswith(b"@@ ") else line) + b"\n")
+    return {oid: word.hexdigest() for oid, word in found.items()}
+
+
+def _commits_named(line: bytes) -> str:
+    """The file of a line `diff --git NAME NAME`, which without prefixes and renames has it twice."""
+    both = line.removeprefix(b"diff --git ")
+    name = both[: (len(both) - 1) // 2]
+    if name.startswith(b'"'):
+        name = _ESCAPED.sub(_unescaped, name[1:-1])
+    return os.fsdecode(name)
+
+
+def _unescaped(match: re.Match[bytes]) -> bytes:
+    said = match.group(1)
+    return bytes([int(said, 8)]) if said.isdigit() else _ESCAPES.get(said, said)
+
+
+def _gone(store: _Store, three: tuple[str, str, str], merged: Merged) -> str:
+    """Files in which merging would bring something that was there before; "" when the other branch has only gone on."""
+    both = {name for name in merged.conflicts if not store.is_made(name)}
+    differing = changes(store.repo, three[1], merged.tree).keys() - set(merged.conflicts)
+    lost = sorted(name for name in differing if not store.is_made(name))
+    if len(both) > CONFLICTS:
+        return f"more than {CONFLICTS} files changed on both sides"
+    lost += [] if lost else [name for name in sorted(both) if not _went_on(store, three, name)]
+    return some_of(lost, 3)
+
+
+def _went_on(store: _Store, three: tuple[str, str, str], name: str) -> bool:
+    """Whether the file as it is holds all of the branch that it did not itself change again."""
+    if "\n" in name:
+        return False
+    asked = "".join(f"{commit}:{name}\n" for commit in three)
+    rows = [line.rsplit(" ", 2) for line in store.text("cat-file", "--batch-check", stdin=asked).splitlines()]
+    base, here, there = (row if len(row) == 3 and row[1] == "blob" else None for row in rows) if len(rows) == 3 else (None,) * 3
+    if here is None or there is None:
+        return False
+    if any(row is not None and int(row[2]) > _SIZE_MAX for row in (base, here, there)):
+        return base is None or here[0] != base[0]
+    with locked_directory(store.repo.git.scratch(), "merged.") as scratch:
+        files = []
+        for label, row in (("here", here), ("base", base), ("there", there)):
+            files.append(str(scratch / label))
+            Path(files[-1]).write_bytes(store.repo.run("cat-file", "blob", row[0]).out if row is not None else b"")
+        answer = store.repo.run("merge-file", "-p", "--ours", *files, accept=(0, 255))
+        if answer.code:  # binary: no lines to compare, and `_compared` has looked whether it was taken back
+            return base is None or here[0] != base[0]
+        return answer.out == Path(files[0]).read_bytes()

@@ -61,7 +61,7 @@ OTHERS = {
     "worktrees/backends/overlay.py": "in a layer that is being made, and a probe",
     "worktrees/backends/copies.py": "a probe",
     "supervisor/results/trial_merges.py": "copies of a commit's attributes, in a directory that is removed",
-    "worktrees/equivalence.py": "copies of three versions, in a directory that is removed",
+    "worktrees/tree_merge.py": "copies of three versions, in a directory that is removed",
     "worktrees/private_repository.py": "in a repository that is being made",
     "worktrees/registration.py": "in a worktree that is being made",
     "worktrees/collect_helper.py": "in a repository that is being made",

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from supervisor.kernel.errors import Refused
-from worktrees import equivalence
+from worktrees import tree_merge
 from worktrees.collect_work import Why
 from worktrees.environments import Environment, release
-from worktrees.equivalence import Standing, State
 from worktrees.removal import Keep, Removable, inspect, remove
+from worktrees.tree_merge import Standing, State
 
 if TYPE_CHECKING:
     from tests.worktrees.conftest import World
@@ -39,7 +39,7 @@ def changed(at: int, text: str) -> str:
 
 def judged(world: World, env: Environment) -> Standing:
     target, tip = (world.sh(env.repo.root, "rev-parse", name) for name in ("main", env.branch))
-    return equivalence.judge(env.repo, target, tip)
+    return tree_merge.judge(env.repo, target, tip)
 
 
 def states(standing: Standing) -> list[State]:
@@ -152,7 +152,7 @@ def test_beyond_the_bounds_it_is_kept_and_said(world: World, env: Environment, m
         ("OWN_MAX", "more than 1 commits"),
     ):
         with monkeypatch.context() as patched:
-            patched.setattr(equivalence, bound, 1 if bound == "OWN_MAX" else 2)
+            patched.setattr(tree_merge, bound, 1 if bound == "OWN_MAX" else 2)
             seen = judged(world, env)
         assert not seen.held
         assert said in seen.why

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from supervisor.kernel.train_orders import GeneratedRule, Method, Person, Terms
-from worktrees import equivalence, landing, staging
+from worktrees import landing, staging, tree_merge
 from worktrees.environments import Environment, release
-from worktrees.equivalence import State
 from worktrees.removal import Keep, Removable, inspect
 from worktrees.repository import discover
 from worktrees.staging import Contained, Result, Staged
+from worktrees.tree_merge import State
 
 if TYPE_CHECKING:
     from tests.worktrees.conftest import World
@@ -142,9 +142,9 @@ def test_commits_of_generated_files_do_not_stand_for_each_other(world: World, en
     world.commit(env.path, "mine.txt")
     world.commit(root, "gen/b.txt")
     target, tip = (world.sh(root, "rev-parse", name) for name in ("main", env.branch))
-    seen = equivalence.judge(env.repo, target, tip, (LOCK,))
+    seen = tree_merge.judge(env.repo, target, tip, (LOCK,))
     assert (seen.held, [one.state for one in seen.commits]) == (False, [State.EMPTY] * 3 + [State.MISSING])
-    seen = equivalence.judge(env.repo, target, tip)
+    seen = tree_merge.judge(env.repo, target, tip)
     assert [one.state for one in seen.commits] == [State.MISSING] * 4
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from supervisor.kernel.errors import ToolFailed
-from worktrees import equivalence, merge
+from worktrees import merge, tree_merge
 from worktrees.git import IDENTITY
 from worktrees.merge import Branches
 from worktrees.repository import Repository, discover
@@ -49,7 +49,7 @@ def alone(repo: Repository, tip: str) -> int:
     """By git's own count, and by every comparison with every branch."""
     count = merge._count(repo, tip)
     targets = merge._targets(repo)
-    return 0 if count and any(equivalence.judge(repo, target, tip).held for target in targets) else count
+    return 0 if count and any(tree_merge.judge(repo, target, tip).held for target in targets) else count
 
 
 @pytest.fixture
