@@ -16,9 +16,8 @@ from supervisor.kernel.train_orders import GeneratedRule, Person
 from worktrees import locks, refs, repository, tree_merge
 from worktrees.changes import observe
 from worktrees.git import BULK_S, failure, wrap_os_errors
-from worktrees.patches import bounded
 from worktrees.repository import Repository, drivers, main_root
-from worktrees.tree_merge import GONE
+from worktrees.tree_merge import GONE, bounded
 
 # Merge
 # -----

@@ -12,7 +12,7 @@ from supervisor.kernel.spec import TaskSpec
 from supervisor.kernel.states import TaskState
 from supervisor.results import candidates, comparison, ranking
 from supervisor.store import queries
-from worktrees import merge, patches
+from worktrees import merge, tree_merge
 
 if TYPE_CHECKING:
     from supervisor.store.ledger import Ledger
@@ -88,8 +88,8 @@ def _weakens(repository: Repository, spec: TaskSpec, base: str | None, tip: str 
     if tip is None or base is None:
         return None
     try:
-        diffs = tuple(patches.read_patch(repository, base, tip)) if tip != base else ()
-        found = flags(patches.of_diffs(repository, base, diffs), spec.gate_words if spec.gate else "")
+        diffs = tuple(tree_merge.read_patch(repository, base, tip)) if tip != base else ()
+        found = flags(tree_merge.of_diffs(repository, base, diffs), spec.gate_words if spec.gate else "")
     except HostError:
         return None
     return [f"{flag.path}: {flag.why}" for flag in found if flag.weakens][:NAMED]

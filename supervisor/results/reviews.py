@@ -20,7 +20,7 @@ from supervisor.results.verdicts import Comment, Decision, named
 from supervisor.store import rows
 from supervisor.store.queries import TaskView
 from supervisor.views import status
-from worktrees import merge, patches
+from worktrees import merge, tree_merge
 from worktrees.repository import Repository
 
 MESSAGE_LINES = 20
@@ -74,9 +74,9 @@ def gather(db: sqlite3.Connection, view: TaskView, repository: Repository, tip: 
     left = merge.fork_point(repository, repository.head, tip, view.base_oid)
     merged = left == tip and view.base_oid not in (None, tip)
     base = str(view.base_oid) if merged else left
-    diffs = tuple(patches.read_patch(repository, base, tip))
+    diffs = tuple(tree_merge.read_patch(repository, base, tip))
     gate = rows.launch(db, view.id).spec.gate_words
-    found = flags(patches.of_diffs(repository, base, diffs), gate)
+    found = flags(tree_merge.of_diffs(repository, base, diffs), gate)
     said = tuple(conflicts.of_one(matrix, view.id))
     comments, decision = tuple(verdicts.comments(db, view.id)), verdicts.decision(db, view.id)
     return Review(view, repository, base, tip, merged, diffs, found, gate, said, comments, decision)
@@ -85,8 +85,8 @@ def gather(db: sqlite3.Connection, view: TaskView, repository: Repository, tip: 
 def looked_through(db: sqlite3.Connection, view: TaskView, repository: Repository, into: str, tip: str) -> tuple[str, int]:
     """The size of a result, and how much of it may weaken its gate. Raises as `Git.run`."""
     left = merge.fork_point(repository, into, tip, view.base_oid)
-    diffs = patches.read_patch(repository, left, tip, 0)
-    found = flags(patches.of_diffs(repository, left, diffs), rows.launch(db, view.id).spec.gate_words)
+    diffs = tree_merge.read_patch(repository, left, tip, 0)
+    found = flags(tree_merge.of_diffs(repository, left, diffs), rows.launch(db, view.id).spec.gate_words)
     return size(diffs), sum(flag.weakens for flag in found)
 
 

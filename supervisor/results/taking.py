@@ -25,7 +25,7 @@ from supervisor.results import candidates, verdicts
 from supervisor.server.attempts.environments import Environments
 from supervisor.store import queries, rows, sqlite
 from supervisor.store.queries import TaskView
-from worktrees import collect_work, landing, merge, patches
+from worktrees import collect_work, landing, merge, tree_merge
 from worktrees.backends.overlay import UserOverlay
 from worktrees.collect_work import Why
 from worktrees.environments import Environment, open_env
@@ -317,7 +317,7 @@ def take(db: sqlite3.Connection, view: TaskView, where: Path, how: How) -> Taken
 def _what_runs(db: sqlite3.Connection, view: TaskView, repository: Repository, tip: str) -> str:
     """Return what a merge of the commit `tip` would change of what runs in the checkout, as `gate_files.what_runs`."""
     left = merge.fork_point(repository, repository.head, tip, view.base_oid)
-    return what_runs(flags(patches.read_gate_changes(repository, left, tip), rows.launch(db, view.id).spec.gate_words))
+    return what_runs(flags(tree_merge.read_gate_changes(repository, left, tip), rows.launch(db, view.id).spec.gate_words))
 
 
 def _refuse_elsewhere(repository: Repository, view: TaskView) -> None:

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from supervisor.kernel.gate_files import Kind, flags
-from worktrees import patches
-from worktrees.patches import read_gate_changes
-from worktrees.tree_merge import hardened
+from worktrees import tree_merge
+from worktrees.tree_merge import hardened, read_gate_changes
 
 if TYPE_CHECKING:
     from tests.worktrees.conftest import World
@@ -51,7 +50,7 @@ def test_lines_are_those_of_their_file(world: World) -> None:
 
 def test_what_is_too_large_is_said(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     repo = world.repo()
-    monkeypatch.setattr(patches, "PATCH_MAX", 400)
+    monkeypatch.setattr(tree_merge, "PATCH_MAX", 400)
     world.commit(repo.root, "a.txt", "x\n" * 50)
     tip = world.commit(repo.root, "tests/test_z.py", TESTS)
     found = {change.path: change for change in read_gate_changes(repo, repo.head, tip)}

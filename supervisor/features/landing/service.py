@@ -67,7 +67,7 @@ from supervisor.server.loop import Loop
 from supervisor.server.wakeups import was_set
 from supervisor.store import queries, sqlite
 from supervisor.store.queries import TaskView
-from worktrees import landing, pack_import, patches, refs, staging, tree_merge
+from worktrees import landing, pack_import, refs, staging, tree_merge
 from worktrees.git import Git
 from worktrees.landing import Moved as BranchMoved
 from worktrees.repository import Repository, discover
@@ -162,7 +162,7 @@ def _unseen(repo: Repository, entry: Entry, onto: str, commit: str, commands: Se
     """Return why the result may not land before a person accepted it; empty if it may."""
     if entry.trusted:
         return ""
-    why = gate_files.what_runs(gate_files.flags(patches.read_gate_changes(repo, onto, commit), "\n".join(commands)))
+    why = gate_files.what_runs(gate_files.flags(tree_merge.read_gate_changes(repo, onto, commit), "\n".join(commands)))
     return f"{_text(why)}; next: nightcrew review {entry.task}, then --accept" if why else ""
 
 
@@ -171,7 +171,7 @@ def tried_on(repo: Repository, commands: tuple[str, ...], entry: Entry, onto: st
     if not commands:
         return
     tree = repo.tree(commit)
-    changes = [] if entry.trusted else patches.read_gate_changes(repo, onto, commit)
+    changes = [] if entry.trusted else tree_merge.read_gate_changes(repo, onto, commit)
     for command in commands:
         yield Tried(tree, commit, command)
         before = tree_merge.hardened(repo, commit, onto, gate_files.flags(changes, command))
