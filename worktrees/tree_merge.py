@@ -423,7 +423,7 @@ def _words(said: bytes, asked: frozenset[bytes], is_made: Callable[[str], bool])
             commit, is_skipped = line.decode(), False
             continue
         if line.startswith(b"diff --git "):
-            is_skipped = is_made(_commits_named(line))
+            is_skipped = is_made(_named_file(line))
         if not commit or is_skipped:
             continue
         if line.startswith(b"index "):  # the names of what it was and is: of no text, which differs elsewhere in the file
@@ -436,7 +436,7 @@ def _words(said: bytes, asked: frozenset[bytes], is_made: Callable[[str], bool])
     return {oid: word.hexdigest() for oid, word in found.items()}
 
 
-def _commits_named(line: bytes) -> str:
+def _named_file(line: bytes) -> str:
     """The file of a line `diff --git NAME NAME`, which without prefixes and renames has it twice."""
     both = line.removeprefix(b"diff --git ")
     name = both[: (len(both) - 1) // 2]
