@@ -1,7 +1,7 @@
 """The process that works where a confined agent worked: in a sandbox, on its worktree and its own repository.
 
-    python -I -S securing_helper.py                one request on stdin, see `securing`
-    python -I -S securing_helper.py serve HANDLE   fork one for each datagram, see `helper_process`
+    python -I -S collect_helper.py                one request on stdin, see `securing`
+    python -I -S collect_helper.py serve HANDLE   fork one for each datagram, see `helper_process`
 
 It answers 10 digits, so many bytes of JSON, and then, when there is something to hand over, a pack. Everything that it reads was written
 by an agent; so it has no network, no way to the person's repository but to read its objects, and limits. It does what is done outside for

@@ -128,7 +128,7 @@ def _in_use(lock: Path, checkout: Path) -> bool:
 
 
 MS_RDONLY = 0x1
-HELPER = Path(__file__).parent / "backends" / "helper.py"
+HELPER = Path(__file__).parent / "overlay_helper.py"
 
 
 @dataclass(frozen=True, slots=True)

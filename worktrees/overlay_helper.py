@@ -1,6 +1,6 @@
 """A short process: makes a user and a mount namespace, mounts one overlay in it, and waits until its parent has opened both.
 
-    python -I -S helper.py TARGET OPTIONS FLAGS
+    python -I -S overlay_helper.py TARGET OPTIONS FLAGS
 
 It answers one line: `ok`, or the number of the error and the step that met it. The namespaces live on in the parent's
 handles after it has ended. Users and groups are mapped to themselves, so that owners look the same inside: git compares them.
