@@ -17,7 +17,7 @@ from supervisor.host.untrusted_fs import Folder, folder, open_plain
 from supervisor.kernel.errors import ToolFailed, one_line
 from supervisor.sandbox.policy import SHARED_OBJECTS
 from worktrees import backends, refs, registration
-from worktrees.backends.copies import GITLINK, Entry, entries
+from worktrees.backends import GITLINK, Entry, entries
 from worktrees.git import BULK_S, Git, Place, wrap_os_errors
 
 if TYPE_CHECKING:

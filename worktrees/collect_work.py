@@ -35,7 +35,7 @@ from supervisor.sandbox.executors import Executor
 from supervisor.sandbox.policy import Network, Policy, Tier
 from worktrees import changes as blocking_files
 from worktrees import git, pack_import, private_repository, refs, rescue
-from worktrees.backends.overlay import UserOverlay
+from worktrees.backends import UserOverlay
 from worktrees.changes import observe
 from worktrees.environments import Environment, has_successor, shown
 from worktrees.git import BULK_S, config_text, wrap_os_errors

@@ -20,9 +20,7 @@ from supervisor.host.untrusted_fs import Folder, entries, folder, remove_tree
 from supervisor.kernel.errors import HostError, NotFound, Refused, Tampered, ToolFailed
 from supervisor.kernel.records import attempt_name, branch_name, rescue_ref, tips_ref
 from worktrees import backends, private_repository, refs, registration, templates
-from worktrees.backends import copies
-from worktrees.backends.base import Backend
-from worktrees.backends.overlay import UserOverlay
+from worktrees.backends import Backend, UserOverlay
 from worktrees.git import BULK_S, CHECKOUT_S, Place, wrap_os_errors
 from worktrees.locks import MountNamespace
 from worktrees.private_repository import Layers, beside, mark_removed, record, recorded, remove_beside
@@ -370,12 +368,12 @@ def _has_head(env: Environment) -> bool:
 def _files(data: bytes, oid_size: int) -> Mapping[bytes, tuple[int, ...]] | None:
     """What git noted of each file; None where it takes git to tell."""
     try:
-        found = list(copies.entries(data, oid_size))
+        found = list(backends.entries(data, oid_size))
     except ValueError:
         return None
-    if len(found) > FILES_MAX or any(entry.is_valid or entry.is_skipped or entry.mode == copies.GITLINK for entry in found):
+    if len(found) > FILES_MAX or any(entry.is_valid or entry.is_skipped or entry.mode == backends.GITLINK for entry in found):
         return None
-    return {entry.path: copies.noted(data, entry) for entry in found}
+    return {entry.path: backends.noted(data, entry) for entry in found}
 
 
 def _are_all_there(top: Path, files: Mapping[bytes, tuple[int, ...]]) -> bool:
@@ -385,7 +383,7 @@ def _are_all_there(top: Path, files: Mapping[bytes, tuple[int, ...]]) -> bool:
         if entry.is_dir(follow_symlinks=False) or (not below and entry.name == ".git"):
             continue
         name = os.fsencode(f"{below}/{entry.name}" if below else entry.name)
-        if name not in files or files[name] != copies.now(entry.stat(follow_symlinks=False)):
+        if name not in files or files[name] != backends.now(entry.stat(follow_symlinks=False)):
             return False
         left -= 1
     return left == 0

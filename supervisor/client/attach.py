@@ -21,7 +21,7 @@ from supervisor.sandbox import executors
 from supervisor.server import lock
 from supervisor.server.attempts import isolation
 from supervisor.store.queries import TaskView
-from worktrees.backends.overlay import UserOverlay
+from worktrees.backends import UserOverlay
 
 # Sessions
 # --------

@@ -34,7 +34,7 @@ from supervisor.sandbox import exec_step, executors
 from supervisor.server import gateway, gateway_process, lock
 from supervisor.server.attempts.observe import ATTEMPT_OPTION, HOME_OPTION
 from supervisor.store import queries, sqlite
-from worktrees.backends.overlay import mounts
+from worktrees.backends import mounts
 from worktrees.environments import Environment, environment_path
 from worktrees.git import Git
 from worktrees.private_repository import beside

@@ -26,7 +26,7 @@ from supervisor.server.attempts.environments import Environments
 from supervisor.store import queries, rows, sqlite
 from supervisor.store.queries import TaskView
 from worktrees import collect_work, landing, merge, tree_merge
-from worktrees.backends.overlay import UserOverlay
+from worktrees.backends import UserOverlay
 from worktrees.collect_work import Why
 from worktrees.environments import Environment, open_env
 from worktrees.git import Git

@@ -29,8 +29,7 @@ from supervisor.snapshots.order import Order
 from supervisor.snapshots.rows import Built, Snapshots
 from supervisor.store.ledger import Ledger
 from worktrees import backends, templates
-from worktrees.backends.base import Backend
-from worktrees.backends.overlay import Overlay, UserOverlay
+from worktrees.backends import Backend, Overlay, UserOverlay
 from worktrees.environments import Warm
 from worktrees.git import Git
 from worktrees.repository import discover

@@ -22,7 +22,7 @@ from supervisor.kernel.errors import NotFound, ToolFailed
 from supervisor.kernel.snapshots import SnapshotKind, SnapshotSpec
 from tests.bench.test_spawn import users_of
 from tests.support import git, wait_until
-from worktrees.backends.overlay import mounts
+from worktrees.backends import mounts
 from worktrees.git import Git, Place
 from worktrees.repository import discover
 

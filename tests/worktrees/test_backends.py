@@ -20,8 +20,7 @@ from tests.worktrees.conftest import make_world
 from tests.worktrees.killing import died_at
 from tests.worktrees.workshop import FILES, Workshop, at_work, contents, make_workshop
 from worktrees import collect_work, landing, merge, removal, rescue, templates
-from worktrees.backends import BACKENDS, best, named, survey
-from worktrees.backends.overlay import mounts
+from worktrees.backends import BACKENDS, best, mounts, named, survey
 from worktrees.environments import Environment, Warm, create, environment_path, open_env, release
 from worktrees.private_repository import beside
 from worktrees.repository import discover

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from supervisor.kernel.errors import HostError
-from worktrees.backends.copies import entries, fitted
+from worktrees.backends import entries, fitted
 
 if TYPE_CHECKING:
     from tests.worktrees.conftest import World

@@ -14,9 +14,7 @@ from supervisor.sandbox import exec_step
 from tests.worktrees.conftest import World
 from tests.worktrees.workshop import Workshop, at_work, make_workshop
 from worktrees import collect_work, removal, templates
-from worktrees.backends import best, named
-from worktrees.backends.base import Backend
-from worktrees.backends.overlay import mounts
+from worktrees.backends import Backend, best, mounts, named
 from worktrees.environments import Environment, Warm, create, open_env, release
 from worktrees.locks import MountNamespace, entered
 from worktrees.private_repository import beside

@@ -14,8 +14,7 @@ from pathlib import Path
 from supervisor.sandbox import exec_step, executors
 from tests.worktrees.conftest import World
 from worktrees import collect_work, templates
-from worktrees.backends.base import Backend
-from worktrees.backends.overlay import mounts
+from worktrees.backends import Backend, mounts
 from worktrees.environments import Confined, Environment, Warm, create
 from worktrees.locks import entered
 from worktrees.repository import Repository, discover

@@ -40,7 +40,7 @@ from supervisor.snapshots.order import Order
 from supervisor.store import queries, sqlite
 from supervisor.views import status
 from worktrees import templates
-from worktrees.backends.overlay import mounts
+from worktrees.backends import mounts
 from worktrees.git import Git
 from worktrees.repository import Repository, discover
 

@@ -19,7 +19,7 @@ from supervisor.sandbox.executors import Executor
 from supervisor.sandbox.homes import SharedLogins
 from supervisor.sandbox.policy import Tier
 from worktrees import private_repository
-from worktrees.backends.overlay import UserOverlay
+from worktrees.backends import UserOverlay
 from worktrees.environments import Environment
 
 if TYPE_CHECKING:
