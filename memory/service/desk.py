@@ -21,7 +21,7 @@ from memory.files import Layout
 from memory.maildir import is_arrival
 from memory.rescan import Debounce, Rescan
 from memory.rows import Waits
-from memory.service import lease_requests, leases, mail_requests, notes
+from memory.service import leases, mail_requests, notes
 from memory.service import mail as handoff
 from memory.service.arguments import Project
 from memory.service.mail import Handoff, Letter, MailDesk
@@ -687,7 +687,7 @@ async def watch(desk: MemoryDesk) -> dict[str, Any]:
 
 VERBS: Mapping[str, Verb] = {
     "mem": handle_mem,
-    "lease": lease_requests.OF_PERSON,
+    "lease": leases.OF_PERSON,
     "mail": handle_mail,
     "watch": watch,
 }

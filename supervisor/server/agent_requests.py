@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 from agents.kinds import kinds, of_task
-from memory.service import lease_requests, mail_requests, notes
+from memory.service import leases, mail_requests, notes
 from memory.service import mail as handoff
 from memory.service.desk import MemoryDesk
 from memory.service.mail import Handoff, Letter
@@ -429,10 +429,10 @@ async def hook(asked: Asked, *, name: str, event: dict[str, Any] | None = None) 
     if held is not None and held.attempt is not None and held.attempt.state is AttemptState.LAUNCHING:
         asked.loop.hint()  # it is there: who sends it something at once is not told that it does not run
     await asked.loop.machine.emergency.held()
-    said = lease_requests.answer(asked.loop, asked.home, asked.memory.leases, (asked.task, asked.epoch), name, event)
-    if said or name != lease_requests.EVENT or not (notices := await asked.memory.mail.notices(asked.task, asked.epoch)):
+    said = leases.answer(asked.loop, asked.home, asked.memory.leases, (asked.task, asked.epoch), name, event)
+    if said or name != leases.EVENT or not (notices := await asked.memory.mail.notices(asked.task, asked.epoch)):
         return said
-    return lease_requests.beside(notices)
+    return leases.beside(notices)
 
 
 def _is_anothers(asked: Asked, session: str) -> bool:
@@ -457,7 +457,7 @@ VERBS: Mapping[str, Verb] = {
     "add": add,
     "hook": hook,
     "kill": kill,
-    "lease": lease_requests.OF_AGENT,
+    "lease": leases.OF_AGENT,
     "list": listed,
     "mail": mail,
     "mem": ask_mem,

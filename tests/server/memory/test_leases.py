@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from memory.rows import LEASES_KEPT, TTL_S, Leases, Waits
-from memory.service import lease_requests, leases
+from memory.service import leases
 from memory.service.leases import Asker, Doors, LeaseDesk
 from memory.service.waits import WaitDesk
 from supervisor.host.paths import Home
@@ -393,23 +393,23 @@ async def test_whatever_an_agent_sends_is_refused_and_changes_nothing(tmp_path: 
         asked = SimpleNamespace(loop=loop, home=Home(tmp_path), memory=memory, task=f"{RUN}/a", epoch=1)
         for args in HOSTILE:
             with pytest.raises(UsageError):
-                await work(lease_requests.OF_AGENT, asked, args)
+                await work(leases.OF_AGENT, asked, args)
         assert there.held() == [("b", "src")]
         fence = there.desk.held(PROJECT)[0].fence
         ask = {"op": "release", "fences": [fence]}
-        assert await work(lease_requests.OF_AGENT, asked, ask) == {"released": []}, "it is another's"
+        assert await work(leases.OF_AGENT, asked, ask) == {"released": []}, "it is another's"
         assert there.held() == [("b", "src")]
 
 
 def test_the_files_that_a_tool_is_about_to_write() -> None:
     patch = "*** Begin Patch\n*** Update File: a b.py\n*** Move to: c.py\n@@\n-x\n*** Delete File: d\n*** End Patch"
-    assert lease_requests.written({"tool_name": "apply_patch", "tool_input": {"command": patch}}) == ["a b.py", "c.py", "d"]
-    assert lease_requests.written({"tool_name": "NotebookEdit", "tool_input": {"notebook_path": "/w/x.ipynb"}}) == ["/w/x.ipynb"]
+    assert leases.written({"tool_name": "apply_patch", "tool_input": {"command": patch}}) == ["a b.py", "c.py", "d"]
+    assert leases.written({"tool_name": "NotebookEdit", "tool_input": {"notebook_path": "/w/x.ipynb"}}) == ["/w/x.ipynb"]
     for nothing in ({}, {"tool_name": "Bash", "tool_input": {"file_path": "x"}}, {"tool_name": ["Edit"], "tool_input": {}}):
-        assert lease_requests.written(nothing) == []
+        assert leases.written(nothing) == []
     odd_ones: list[Any] = [None, [], "x", {"file_path": 1}, {"file_path": "x" * 5000}, {"file_path": ""}]
     for odd in odd_ones:
-        assert lease_requests.written({"tool_name": "Edit", "tool_input": odd}) == []
+        assert leases.written({"tool_name": "Edit", "tool_input": odd}) == []
 
 
 @in_a_loop
