@@ -29,10 +29,9 @@ from memory.service.mail_requests import Asker
 from memory.service.notes import Request
 from memory.service.searching import SearchDesk
 from memory.service.waits import AwaitedNotes, WaitDesk
-from memory.store import Store, Terms
 from memory.versions import Action, Change
 from memory.watching import Hints, Watching
-from memory.writing import QUARANTINE
+from memory.writing import QUARANTINE, Store, Terms
 from supervisor.contract import Verb
 from supervisor.host import files, scratch, untrusted_fs
 from supervisor.kernel import codec

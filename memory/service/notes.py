@@ -16,10 +16,9 @@ from memory.files import Layout, checked
 from memory.listing import DAY_S, Candidate, Entry, Prune, no_such, plan, refused
 from memory.note import CHANGES_MAX, Wanted, cleaned, matcher, moment, page, quoted
 from memory.service.arguments import Word, at_most, filled
-from memory.store import Store
 from memory.versions import PERSON, Action, Author, Change, ReadBook, version_of
 from memory.versions import PERSON as BY_PERSON
-from memory.writing import QUARANTINE, Put
+from memory.writing import QUARANTINE, Put, Store
 from supervisor.kernel.codec import Bound, Handler
 from supervisor.kernel.errors import NotFound, Refused, TimedOut
 from supervisor.kernel.path_globs import DAY_MAX, NOTE_MAX, PATH_MAX, Kind, kind_of
@@ -305,7 +304,7 @@ def _unseen(path: str, version: str, text: str, seen: str) -> Refused:
 
 # Notes
 # -----
-# Operations of the verb `mem` on the files themselves. Each takes a request and returns what memory/store.py says of it.
+# Operations of the verb `mem` on the files themselves. Each takes a request and returns what memory/writing.py says of it.
 
 
 LISTED_MAX = 2_000

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from memory.store import Store
+from memory.writing import Store
 from tests.memory import kit
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from memory.files import Layout
-from memory.store import Store, Terms
 from memory.versions import Author
+from memory.writing import Store, Terms
 
 FIX, TWO = Author("1123-k3f9/fix", 1, "claude"), Author("1123-k3f9/two", 1, "codex")
 DOUBTFUL = Author("1123-k3f9/fix", 2, "claude", trusted=False)

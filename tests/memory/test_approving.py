@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from memory.store import Store
 from memory.versions import PERSON
+from memory.writing import Store
 from supervisor.host import untrusted_fs
 from supervisor.kernel.errors import DiskFull, Refused, ToolFailed
 from tests import support

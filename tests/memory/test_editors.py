@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from memory.store import Store
 from memory.versions import PERSON, Author
+from memory.writing import Store
 from supervisor.host import untrusted_fs
 from tests.memory.kit import FIX, TODAY, text_of
 

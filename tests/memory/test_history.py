@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from memory import note
 from memory.note import Wanted, page
-from memory.store import Store
 from memory.versions import PERSON, Action, Change
+from memory.writing import Store
 from tests.memory.kit import TWO
 
 HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")

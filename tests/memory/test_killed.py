@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from memory.store import Store
 from memory.versions import PERSON, Author
+from memory.writing import Store
 from supervisor.host.failpoint import FAILPOINTS
 from tests.memory.kit import DOUBTFUL, FIX, TODAY, opened, text_of
 

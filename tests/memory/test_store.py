@@ -8,8 +8,8 @@ import pytest
 
 from memory import note
 from memory.files import notes_of
-from memory.store import Store, Terms
 from memory.versions import PERSON, Action, Author
+from memory.writing import Store, Terms
 from supervisor.kernel.errors import NotFound, Refused, UsageError
 from supervisor.kernel.path_globs import CORE_MAX, NOTE_MAX
 from tests.memory.kit import DOUBTFUL, FIX, TODAY, TWO, opened, text_of, version

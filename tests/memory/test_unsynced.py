@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from memory.store import Store
 from memory.versions import PERSON, Action
+from memory.writing import Store
 from supervisor.host import files, untrusted_fs
 from supervisor.kernel.errors import ToolFailed
 from tests.memory.kit import FIX, opened, text_of

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from memory import mail_rows, reports
 from memory.files import Layout
-from memory.store import Store
 from memory.versions import PERSON, Author, ReadBook
+from memory.writing import Store
 from supervisor.views import waits
 from supervisor.views.report import model, pages
 from tests.views.report.kit import report

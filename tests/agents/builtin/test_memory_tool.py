@@ -11,8 +11,8 @@ import pytest
 
 from agents.agent_client import client
 from memory.files import Layout
-from memory.store import Store
 from memory.versions import Author
+from memory.writing import Store
 from nightcrew.plugins.builtin.tools import Given, ToolError, groups, memory
 from supervisor.kernel.errors import NightcrewError
 

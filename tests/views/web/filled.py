@@ -16,8 +16,8 @@ from memory.files import Layout
 from memory.mail import Mail, MailType
 from memory.mail_rows import Mails
 from memory.rows import Waits
-from memory.store import Store
 from memory.versions import PERSON, Author, ReadBook
+from memory.writing import Store
 from supervisor.features.landing.rows import Trains
 from supervisor.features.landing.rules import Entry, EntryState, Gate, GateState, Train
 from supervisor.features.map import open_map
