@@ -16,8 +16,7 @@ import click
 from memory import files, note
 from memory.files import Layout
 from memory.listing import Entry, Listing, Replacement, no_such, refused
-from memory.mail import PERSON
-from memory.mail_rows import listed
+from memory.mail import PERSON, listed
 from memory.note import Wanted
 from memory.versions import Versions
 from memory.writing import QUARANTINE

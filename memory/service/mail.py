@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from agents.kinds import of_task
 from agents.tmux import typed_text
+from memory import mail as mail_rows
 from memory import mail as rules
-from memory import mail_rows, maildir
-from memory.mail import OPEN, PERSON, SUPERVISOR, TERMS, UNKNOWN, Mail, MailState, MailType, Priority
-from memory.mail_rows import Mails
+from memory import maildir
+from memory.mail import OPEN, PERSON, SUPERVISOR, TERMS, UNKNOWN, Mail, Mails, MailState, MailType, Priority
 from memory.maildir import Found, Maildir, Message, parse, written
 from memory.note import quoted, stripped
 from supervisor.host.failpoint import failpoint

@@ -10,10 +10,9 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, NamedTuple
 
+from memory import mail as mail_rows
 from memory import mail as rules
-from memory import mail_rows
-from memory.mail import OPEN, PERSON, SUPERVISOR, TERMS, UNKNOWN, Mail, MailState, MailType, Priority
-from memory.mail_rows import LISTED_MAX, Mails, listed
+from memory.mail import LISTED_MAX, OPEN, PERSON, SUPERVISOR, TERMS, UNKNOWN, Mail, Mails, MailState, MailType, Priority, listed
 from memory.note import quoted, stripped
 from memory.service.arguments import Word, at_most
 from memory.service.mail import Handoff, Letter, Lines, MailDesk, subject_of

@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
-from memory import mail_rows
+from memory import mail as mail_rows
 from memory.mail import Mail
 from supervisor.cli.live_pane import frame
 from supervisor.client import common, terminal

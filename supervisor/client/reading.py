@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memory import mail_rows
+from memory import mail as mail_rows
 from supervisor.client import common, protocol
 from supervisor.features.landing import view as landing_view
 from supervisor.host.paths import Home

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from agents import delivery, status
 from agents.kinds import of_task
 from agents.status import NEEDS_PERSON, RESTS, AgentState, Evidence, Status, fuse
-from memory import mail_rows
+from memory import mail as mail_rows
 from supervisor import __version__
 from supervisor.host import processes
 from supervisor.kernel import admission, codec, names

@@ -17,8 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from memory.mail import Mail, MailState, MailType
-from memory.mail_rows import Mails
+from memory.mail import Mail, Mails, MailState, MailType
 from memory.rows import Waits
 from supervisor.features.api.rows import Access
 from supervisor.features.api.rules import Kind, Scope, Token

@@ -6,7 +6,8 @@ import json
 import sqlite3
 from pathlib import Path
 
-from memory import mail_rows, reports
+from memory import mail as mail_rows
+from memory import reports
 from memory.files import Layout
 from memory.versions import PERSON, Author, ReadBook
 from memory.writing import Store

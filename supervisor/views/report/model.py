@@ -10,7 +10,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from memory import mail_rows, reports
+from memory import mail as mail_rows
+from memory import reports
 from memory.mail import Pair
 from supervisor import __version__
 from supervisor.kernel.format import duration, rfc3339

@@ -13,7 +13,8 @@ from itertools import pairwise
 from shlex import quote
 from typing import Any
 
-from memory import files, mail_rows, note, views
+from memory import files, note, views
+from memory import mail as mail_rows
 from memory.files import Layout, is_conflict
 from memory.listing import Entry, Listing
 from memory.mail import PERSON, Mail

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ParamSpec, TypeVar
 
-from memory import mail_rows
+from memory import mail as mail_rows
 from memory.files import Layout
 from memory.rows import Waits
 from memory.service import mail_requests

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from memory import mail_rows
+from memory import mail as mail_rows
 from memory.mail import TERMS
 from supervisor.kernel.conversations import DeliveryState
 from supervisor.kernel.errors import Deadlock, NightcrewError, NotFound, Refused, TimedOut, UsageError

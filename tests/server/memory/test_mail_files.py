@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from memory import mail_rows, maildir
+from memory import mail as mail_rows
+from memory import maildir
 from memory.mail import TERMS
 from supervisor.kernel.errors import Refused
 from tests.server.memory.mail_kit import AGENT, A, B, in_a_loop, mail_desk

@@ -13,8 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from memory.files import Layout
-from memory.mail import Mail, MailType
-from memory.mail_rows import Mails
+from memory.mail import Mail, Mails, MailType
 from memory.rows import Waits
 from memory.versions import PERSON, Author, ReadBook
 from memory.writing import Store

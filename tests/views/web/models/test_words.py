@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from memory.files import Layout
-from memory.mail import Mail, MailType
-from memory.mail_rows import Mails
+from memory.mail import Mail, Mails, MailType
 from memory.versions import PERSON, Author, ReadBook
 from supervisor.host import secrets
 from supervisor.host.audit_log import Audit
