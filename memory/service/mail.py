@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 from agents.kinds import of_task
 from agents.tmux import typed_text
 from memory import mail as mail_rows
-from memory import mail as rules
 from memory import maildir
 from memory.mail import OPEN, PERSON, SUPERVISOR, TERMS, UNKNOWN, Mail, Mails, MailState, MailType, Priority
 from memory.maildir import Found, Maildir, Message, parse, written
@@ -94,7 +93,7 @@ class MailDesk:
     def new_id(self) -> str:
         """Greater than the one before."""
         self._last_ms = max(int(self.loop.clock.wall() * 1000), self._last_ms + 1)
-        return rules.message_id(self._last_ms, os.urandom(10))
+        return mail_rows.message_id(self._last_ms, os.urandom(10))
 
     # Taking ----------------------------------------------------------------------------------------------------------------------------
 
@@ -108,7 +107,7 @@ class MailDesk:
         self._refuse(mail, damped=damped)
         state = MailState.READ if letter.in_prompt else MailState.NEW
         row = replace(mail, state=state, bytes=len(letter.body.encode()), epoch=1 if letter.in_prompt else None)
-        row = replace(row, tokens=rules.tokens(letter.body)) if letter.in_prompt else row
+        row = replace(row, tokens=mail_rows.tokens(letter.body)) if letter.in_prompt else row
         taken = self.loop.ledger.of(Mails).accept(row, letter.body)
         failpoint("mail.accepted")
         self.look_again(taken.id)
@@ -141,7 +140,7 @@ class MailDesk:
         longest = max(TERMS.pair_burst * TERMS.pair_every_s, TERMS.sender_burst * TERMS.sender_every_s)
         sent = mail_rows.sent_since(self.db, mail.sender, now - longest)
         pair = [at for to, at in sent if to == mail.recipient]
-        why, hint = rules.why_not(pair, [at for _, at in sent], mail.depth, now)
+        why, hint = mail_rows.why_not(pair, [at for _, at in sent], mail.depth, now)
         if why:
             raise Refused(_WAITS, on=mail.recipient, why=why, kept="what was sent before", hint=hint)
 
@@ -165,7 +164,7 @@ class MailDesk:
     def unread(self, task: str, project: str = "") -> list[Mail]:
         """What waits for a recipient, of all projects or one, in the order in which it is read."""
         found = self.open.get(task, {}).values()
-        return rules.by_urgency(mail for mail in found if project in ("", mail.project))
+        return mail_rows.by_urgency(mail for mail in found if project in ("", mail.project))
 
     async def take(self, mail: Mail, epoch: int | None) -> str | None:
         """Claim a message for the one who reads it: its words, or None when another reader was faster. A reader that is gone before it is
@@ -180,7 +179,7 @@ class MailDesk:
         if now is None:
             return None
         words = self.body(mail) or ""
-        self._read(mail, epoch, 0 if mail.recipient == PERSON else rules.tokens(words))
+        self._read(mail, epoch, 0 if mail.recipient == PERSON else mail_rows.tokens(words))
         return words
 
     def _read(self, mail: Mail, epoch: int | None, tokens: int) -> None:
@@ -260,7 +259,7 @@ class MailDesk:
 
     @staticmethod
     def _notice(mail: Mail, words: str) -> str:
-        return rules.notice(mail, quoted(words, f"{mail.sender}, message {mail.id}"))
+        return mail_rows.notice(mail, quoted(words, f"{mail.sender}, message {mail.id}"))
 
     async def notices(self, task: str, epoch: int) -> str:
         """Claim the notices of the supervisor that wait for an agent, for a hook's answer that goes out anyway: their text, or ""."""
@@ -354,7 +353,7 @@ class MailDesk:
 
     def _settle(self, mail: Mail, text: Delivery, epoch: int | None) -> None:
         """`epoch`: of the attempt that lives now."""
-        tokens = rules.tokens("x" * (mail.bytes if mail.sender == SUPERVISOR else text.size))
+        tokens = mail_rows.tokens("x" * (mail.bytes if mail.sender == SUPERVISOR else text.size))
         if text.state is DeliveryState.CONFIRMED:
             self._read(mail, text.epoch, tokens)
             return

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, NamedTuple
 
 from memory import mail as mail_rows
-from memory import mail as rules
 from memory.mail import LISTED_MAX, OPEN, PERSON, SUPERVISOR, TERMS, UNKNOWN, Mail, Mails, MailState, MailType, Priority, listed
 from memory.note import quoted, stripped
 from memory.service.arguments import Word, at_most
@@ -152,7 +151,7 @@ async def read(at: Visit, *, id: Word | None = None) -> dict[str, Any]:
     if text is None:
         raise NotFound("no text of", on=mail.id, why="its file is gone")
     if mail.recipient == asker.name and not asker.is_person:
-        desk.loop.ledger.of(Mails).again(mail.id, rules.tokens(text))
+        desk.loop.ledger.of(Mails).again(mail.id, mail_rows.tokens(text))
     return _given(desk, asker, mail.id, text, claimed=False)
 
 
@@ -282,7 +281,7 @@ def _nearest(desk: MailDesk, asker: Asker, name: str) -> str:
 def _mine(desk: MailDesk, asker: Asker, name: str) -> Mail:
     """The message that `name` means; an agent's own, a person's any of the project. Raises NotFound."""
     name = name.upper()
-    mail = mail_rows.one(desk.db, name) if rules.is_id(name) else _by_prefix(desk, asker, name)
+    mail = mail_rows.one(desk.db, name) if mail_rows.is_id(name) else _by_prefix(desk, asker, name)
     if mail is None or not (asker.is_person or asker.name in (mail.sender, mail.recipient)):
         raise NotFound("no message", on=one_line(name), hint="nightcrew mail ls --all")
     return mail
