@@ -1,6 +1,6 @@
 """Messages between agents, and between agents and a person: what each is, who may send when, and what a recipient is given. Pure.
 
-A message is a row of the ledger; its file (`memory.maildir`) is a copy. The row says how far it has come:
+A message is a row of the ledger; its file (`memory.service.mail`) is a copy. The row says how far it has come:
 
     new        nobody has read it
     given      its text waits for the recipient's next turn, or was typed and nothing confirms it; it can still be read by the socket

@@ -18,14 +18,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from agents.kinds import kinds
 from memory import files as layout
 from memory.files import Layout
-from memory.maildir import is_arrival
 from memory.rescan import Debounce, Rescan
 from memory.rows import Waits
 from memory.search import SearchDesk
 from memory.service import leases, mail_requests, notes
 from memory.service import mail as handoff
 from memory.service.arguments import Project
-from memory.service.mail import Handoff, Letter, MailDesk
+from memory.service.mail import Handoff, Letter, MailDesk, is_arrival
 from memory.service.mail_requests import Asker
 from memory.service.notes import Request
 from memory.service.waits import AwaitedNotes, WaitDesk

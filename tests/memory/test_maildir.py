@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from memory import maildir
-from memory.maildir import Maildir
+from memory.service import mail
+from memory.service.mail import Maildir
 from supervisor.kernel.errors import HostError
 
 
@@ -21,10 +21,10 @@ def test_each_step_can_be_repeated(tmp_path: Path) -> None:
     box.file("a")
     box.file("a")
     assert (tmp_path / "person/cur/a.md").read_text() == "two" and not list((tmp_path / "person/new").iterdir())
-    assert maildir.owners(tmp_path) == ["person"] and box.strangers(frozenset()) == []
-    before = maildir.changed(tmp_path, "person")
+    assert mail.owners(tmp_path) == ["person"] and box.strangers(frozenset()) == []
+    before = mail.changed(tmp_path, "person")
     (tmp_path / "person/new/b.md").write_text("x")
-    assert maildir.changed(tmp_path, "person") != before and [one.data for one in box.strangers(frozenset({"a"}))] == [b"x"]
+    assert mail.changed(tmp_path, "person") != before and [one.data for one in box.strangers(frozenset({"a"}))] == [b"x"]
 
 
 @pytest.mark.parametrize("part", ["run", "run/task", "run/task/new"])
@@ -42,10 +42,10 @@ def test_a_link_anywhere_on_the_way_is_not_followed(tmp_path: Path, part: str) -
         with pytest.raises(HostError):
             box.put("a", "x")
     assert not [file for file in outside.rglob("*") if file.is_file()]
-    assert maildir.owners(root) in ([], ["run/task"])
+    assert mail.owners(root) in ([], ["run/task"])
 
 
 def test_which_files_below_the_mailboxes_have_arrived() -> None:
     arrived = ["person/new/a.md", "1123-k3f9/lint/new/a.md", "1123-k3f9/lint/new/note.txt"]
     others = ["new/a.md", "person/cur/a.md", "person/tmp/a.md", "1123-k3f9/lint/new/.a.md", "1123-k3f9/lint/new/x/a.md", "a.md"]
-    assert [path for path in arrived + others if maildir.is_arrival(path)] == arrived
+    assert [path for path in arrived + others if mail.is_arrival(path)] == arrived

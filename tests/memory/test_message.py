@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory.maildir import Message, parse, written
 from memory.note import FRONT_MAX
+from memory.service.mail import Message, parse, written
 from supervisor.kernel.errors import Refused
 
 KEYS = st.from_regex(r"[a-z][a-z_]{0,10}", fullmatch=True)

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from memory import mail as mail_rows
-from memory import maildir
 from memory.mail import TERMS
+from memory.service import mail
 from supervisor.kernel.errors import Refused
 from tests.server.memory.mail_kit import AGENT, A, B, in_a_loop, mail_desk
 
@@ -72,7 +72,7 @@ async def test_files_of_strangers_are_adopted_from_nobody_or_set_aside(tmp_path:
 @in_a_loop
 async def test_a_file_is_taken_when_it_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with mail_desk(tmp_path) as kit:
-        monkeypatch.setattr(maildir, "EMPTY_S", 1e9)
+        monkeypatch.setattr(mail, "EMPTY_S", 1e9)
         with kit.file(B, "slow.md").open("w") as slow:
             kit.file(B, "empty.md").touch()
             for piece in ("", "subject of it\n", "and its text\n"):
@@ -87,7 +87,7 @@ async def test_a_file_is_taken_when_it_is_whole(tmp_path: Path, monkeypatch: pyt
         kit.file(B, "empty.md").write_text("filled\n")
         kit.file(B, "nothing.md").touch()
         await kit.desk.scan()
-        monkeypatch.setattr(maildir, "EMPTY_S", 0.0)
+        monkeypatch.setattr(mail, "EMPTY_S", 0.0)
         await kit.desk.scan()
         assert [one.subject for one in mail_rows.unread(kit.ledger.db)] == ["filled", "no subject"]
 

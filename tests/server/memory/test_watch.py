@@ -20,10 +20,9 @@ from typing import Any
 import pytest
 from watchdog.observers.api import BaseObserver
 
-from memory import maildir, rescan
+from memory import rescan
 from memory.rescan import Rescan
-from memory.service import desk, notes
-from memory.service import mail as mail_keeping
+from memory.service import desk, mail, notes
 from memory.service.desk import Pace
 from memory.watching import Watching
 from supervisor.host import scratch
@@ -74,7 +73,7 @@ async def test_a_persons_write_wakes_who_waits_and_is_journalled(tmp_path: Path)
 
 
 async def test_mail_that_a_person_puts_by_hand_is_taken_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mail_keeping, "SCAN_EVERY", 10**9)  # one look at the beginning
+    monkeypatch.setattr(mail, "SCAN_EVERY", 10**9)  # one look at the beginning
     async with memory_desk(tmp_path) as kit:
         new = kit.desk.layout(PROJECT).mailbox("person") / "new"
         new.mkdir(parents=True)
@@ -87,18 +86,18 @@ async def test_mail_that_a_person_puts_by_hand_is_taken_at_once(tmp_path: Path, 
 
 
 async def test_what_is_written_slowly_is_taken_when_it_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mail_keeping, "SCAN_EVERY", 10**9)
+    monkeypatch.setattr(mail, "SCAN_EVERY", 10**9)
     monkeypatch.setattr(rescan, "STILL_NS", 10**18)
-    monkeypatch.setattr(maildir, "EMPTY_S", 1e9)
+    monkeypatch.setattr(mail, "EMPTY_S", 1e9)
     async with memory_desk(tmp_path) as kit:
         new = kit.desk.layout(PROJECT).mailbox("person") / "new"
         new.mkdir(parents=True)
         await kit.followed()
         kit.loop.ready = True
         kit.write(PLAN, "")
-        with (new / "slow.md").open("w") as mail, (kit.memory / PLAN).open("w") as plan:
+        with (new / "slow.md").open("w") as letter, (kit.memory / PLAN).open("w") as plan:
             for number, piece in enumerate(("subject\n", "text\n")):
-                for file in (mail, plan):
+                for file in (letter, plan):
                     file.write(piece)
                     file.flush()
                 (new / f"other{number}.md").write_text("x")
