@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from supervisor.kernel.train_orders import Method, Person, Terms
-from worktrees import staging
+from worktrees import landing
+from worktrees.landing import Contained, LeftOut, Result, Staged
 from worktrees.repository import discover
-from worktrees.staging import Contained, Left, Result, Staged
 
 if TYPE_CHECKING:
     from tests.worktrees.conftest import World
@@ -55,10 +55,10 @@ class Trial:
         self.onto = commit_all(self.world, self.root, "our work")
         return self
 
-    def stage(self, method: Method = Method.MERGE, **terms: object) -> Staged | Left | Contained:
-        return staging.stage(self.repo, self.onto, Result("r1/task", self.tip, "Title"), replace(TERMS, method=method, **terms))  # type: ignore[arg-type]  # of Terms
+    def stage(self, method: Method = Method.MERGE, **terms: object) -> Staged | LeftOut | Contained:
+        return landing.stage(self.repo, self.onto, Result("r1/task", self.tip, "Title"), replace(TERMS, method=method, **terms))  # type: ignore[arg-type]  # of Terms
 
-    def both(self) -> list[Staged | Left | Contained]:
+    def both(self) -> list[Staged | LeftOut | Contained]:
         """By the two ways in which git is asked."""
         return [self.stage(Method.SQUASH), self.stage(Method.REBASE)]
 
@@ -69,8 +69,8 @@ class Trial:
         assert len({self.world.sh(self.root, "rev-parse", f"{one.commit}^{{tree}}") for one in found}) == 1
         return self.world.blobs(self.repo, found[0].commit)
 
-    def left(self) -> Left:
-        found = [one for one in self.both() if isinstance(one, Left)]
+    def left(self) -> LeftOut:
+        found = [one for one in self.both() if isinstance(one, LeftOut)]
         assert len(found) == 2 and found[0].files == found[1].files
         return found[0]
 

@@ -12,9 +12,9 @@ import pytest
 
 from supervisor.kernel.errors import NotFound, Refused
 from supervisor.kernel.train_orders import GeneratedRule, Method, Person, Terms
-from worktrees import landing, staging
+from worktrees import landing
+from worktrees.landing import LeftOut, Result, Staged
 from worktrees.repository import Repository, discover
-from worktrees.staging import Left, Result, Staged
 
 if TYPE_CHECKING:
     from tests.worktrees.conftest import World
@@ -40,7 +40,7 @@ def repo(world: World) -> Repository:
 
 def staged(repo: Repository, terms: Terms = TERMS, tip: str = "result") -> Staged:
     oid = repo.git.run(repo.store, "rev-parse", tip).text
-    found = staging.stage(repo, repo.head, Result("r1/deps", oid, "Add a dependency"), terms)
+    found = landing.stage(repo, repo.head, Result("r1/deps", oid, "Add a dependency"), terms)
     assert isinstance(found, Staged)
     return found
 
@@ -62,7 +62,7 @@ def test_the_commit_stays_and_its_generated_file_is_as_it_was_made(world: World,
     assert found.regenerate == ("make lock",)
     assert world.blobs(repo, found.commit)["deps.lock"] == "ours", "nobody merges it by lines"
     left = made(world, found.commit, lambda top: (top / "deps.lock").write_text("both\n"))
-    done = staging.finish(repo, found.commit, left, terms)
+    done = landing.finish(repo, found.commit, left, terms)
     assert isinstance(done, Staged) and not done.regenerate
     files = world.blobs(repo, done.commit)
     assert (files["deps.lock"], files["mine.txt"], files["ours.txt"]) == ("both", "one", "one")
@@ -70,8 +70,8 @@ def test_the_commit_stays_and_its_generated_file_is_as_it_was_made(world: World,
         assert world.sh(repo.root, "show", "-s", f"--format={form}", done.commit) == world.sh(
             repo.root, "show", "-s", f"--format={form}", found.commit
         )
-    assert staging.finish(repo, found.commit, left, terms) == done, "again it is the same commit"
-    assert staging.finish(repo, done.commit, left, terms) == done
+    assert landing.finish(repo, found.commit, left, terms) == done, "again it is the same commit"
+    assert landing.finish(repo, done.commit, left, terms) == done
 
 
 def test_a_rebased_result_of_generated_files_alone_never_amends_the_branch(world: World, repo: Repository) -> None:
@@ -82,7 +82,7 @@ def test_a_rebased_result_of_generated_files_alone_never_amends_the_branch(world
     found = staged(repo, terms, "only")
     assert world.sh(repo.root, "rev-parse", f"{found.commit}^") == repo.head
     left = made(world, found.commit, lambda top: (top / "deps.lock").write_text("both\n"))
-    done = staging.finish(repo, found.commit, left, terms)
+    done = landing.finish(repo, found.commit, left, terms)
     assert isinstance(done, Staged)
     assert world.sh(repo.root, "diff", "--name-only", "main", done.commit) == "deps.lock"
     assert world.sh(repo.root, "rev-parse", f"{done.commit}^") == repo.head
@@ -114,8 +114,8 @@ def test_what_else_a_command_did_is_a_reason_and_no_part_of_the_branch(
     world: World, repo: Repository, change: Callable[[Path], None], why: str, file: str
 ) -> None:
     found = staged(repo)
-    done = staging.finish(repo, found.commit, made(world, found.commit, change), TERMS)
-    assert isinstance(done, Left)
+    done = landing.finish(repo, found.commit, made(world, found.commit, change), TERMS)
+    assert isinstance(done, LeftOut)
     assert why in done.why and done.files == (file,)
     assert file in done.why
 
@@ -126,8 +126,8 @@ def test_a_submodule_in_the_place_of_a_generated_file(world: World, repo: Reposi
     tree = world.sh(repo.root, "write-tree")
     world.sh(repo.root, "reset", "-q")
     left = world.sh(repo.root, "commit-tree", tree, "-p", found.commit, "-m", "sub")
-    done = staging.finish(repo, found.commit, left, replace(TERMS, generated=(GeneratedRule(("*",), "x"),)))
-    assert isinstance(done, Left)
+    done = landing.finish(repo, found.commit, left, replace(TERMS, generated=(GeneratedRule(("*",), "x"),)))
+    assert isinstance(done, LeftOut)
     assert "something else than a file" in done.why and "gen/sub" in done.files
 
 
@@ -139,7 +139,7 @@ def test_files_that_a_pattern_covers_may_come_and_go_and_be_programs(world: Worl
         Path(os.fsdecode(os.fsencode(top) + b"/gen/\xff.pb")).write_text("x")
 
     found = staged(repo)
-    done = staging.finish(repo, found.commit, made(world, found.commit, change), TERMS)
+    done = landing.finish(repo, found.commit, made(world, found.commit, change), TERMS)
     assert isinstance(done, Staged)
     names = set(world.names(repo, done.commit))
     assert {"gen/new\n.sh", os.fsdecode(b"gen/\xff.pb")} < names and "gen/old.txt" not in names
@@ -148,7 +148,7 @@ def test_files_that_a_pattern_covers_may_come_and_go_and_be_programs(world: Worl
 
 def test_what_a_task_left_that_is_gone(repo: Repository) -> None:
     with pytest.raises(NotFound, match="is gone"):
-        staging.finish(repo, staged(repo).commit, "1234" * 10, TERMS)
+        landing.finish(repo, staged(repo).commit, "1234" * 10, TERMS)
 
 
 def test_take_runs_no_command_and_says_what_does(world: World, repo: Repository) -> None:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from supervisor.kernel.train_orders import GeneratedRule, Method, Person, Terms
-from worktrees import landing, staging, tree_merge
+from worktrees import landing, tree_merge
 from worktrees.environments import Environment, release
+from worktrees.landing import Contained, Result, Staged
 from worktrees.removal import Keep, Removable, inspect
 from worktrees.repository import discover
-from worktrees.staging import Contained, Result, Staged
 from worktrees.tree_merge import State
 
 if TYPE_CHECKING:
@@ -48,15 +48,15 @@ def landed(world: World, env: Environment, method: Method, lock: str = "") -> St
     repo = discover(world.git, env.repo.root)
     terms = replace(TERMS, method=method, generated=(LOCK,))
     tip = world.sh(repo.root, "rev-parse", env.branch)
-    done = staging.stage(repo, repo.head, Result(env.task, tip, "Title"), terms)
-    assert not isinstance(done, staging.Left), done
+    done = landing.stage(repo, repo.head, Result(env.task, tip, "Title"), terms)
+    assert not isinstance(done, landing.LeftOut), done
     if isinstance(done, Contained):
         return done
     assert bool(done.regenerate) == bool(lock)
     if lock:
         top = world.tmp / "task"
         world.sh(repo.root, "worktree", "add", "-q", "--detach", str(top), done.commit)
-        made = staging.finish(repo, done.commit, world.commit(top, "deps.lock", lock), terms)
+        made = landing.finish(repo, done.commit, world.commit(top, "deps.lock", lock), terms)
         world.sh(repo.root, "worktree", "remove", "--force", str(top))
         assert isinstance(made, Staged)
         done = made

@@ -11,7 +11,7 @@ import pytest
 from supervisor.kernel.train_orders import Method
 from tests.worktrees.staging_kit import OTHER, Side, Trial, both, chmod, crlf, link, move, remove, text, write
 from worktrees import repository, tree_merge
-from worktrees.staging import Staged
+from worktrees.landing import Staged
 
 if TYPE_CHECKING:
     from tests.worktrees.conftest import World

@@ -14,9 +14,9 @@ from supervisor.kernel.errors import NotFound
 from supervisor.kernel.train_orders import Method
 from tests.worktrees import kinds_of_repositories
 from tests.worktrees.staging_kit import OTHER, TERMS, Trial, commit_all, text, write
-from worktrees import staging, tree_merge
+from worktrees import landing, tree_merge
+from worktrees.landing import Contained, LeftOut, Result, Staged
 from worktrees.repository import discover
-from worktrees.staging import Contained, Left, Result, Staged
 
 if TYPE_CHECKING:
     from tests.worktrees.conftest import World
@@ -72,7 +72,7 @@ def test_a_merge_inside_a_result_is_squashed_or_merged_and_not_rebased(world: Wo
     world.sh(trial.root, "merge", "-q", "--no-ff", "-m", "octopus", *(f"side{number}" for number in range(others)))
     trial.tip = world.sh(trial.root, "rev-parse", "HEAD")
     left = trial.stage(Method.REBASE)
-    assert isinstance(left, Left) and "is a merge, and" in left.why
+    assert isinstance(left, LeftOut) and "is a merge, and" in left.why
     for method in (Method.MERGE, Method.SQUASH):
         found = trial.stage(method)
         assert isinstance(found, Staged)
@@ -103,7 +103,7 @@ def test_more_commits_than_are_rebased(world: World, monkeypatch: pytest.MonkeyP
     assert done.code == 0
     trial.tip = world.sh(trial.root, "rev-parse", "result")
     left = trial.stage(Method.REBASE)
-    assert isinstance(left, Left) and "601 commits, and at most 500" in left.why
+    assert isinstance(left, LeftOut) and "601 commits, and at most 500" in left.why
     assert isinstance(trial.stage(Method.SQUASH), Staged)
 
 
@@ -150,7 +150,7 @@ def test_a_rebase_takes_any_author_that_a_commit_can_name(world: World) -> None:
 def test_a_commit_that_is_gone(world: World) -> None:
     repo = world.repo()
     with pytest.raises(NotFound, match="nightcrew restore r1/task"):
-        staging.stage(repo, repo.head, Result("r1/task", "1234" * 10), TERMS)
+        landing.stage(repo, repo.head, Result("r1/task", "1234" * 10), TERMS)
 
 
 # Kinds of repositories ------------------------------------------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ def test_in_any_repository(world: World, kind: Callable[[World, Path], Path]) ->
     tip = world.commit(root, "docs/theirs.txt")
     world.sh(root, "switch", "-q", "-c", "into", repo.head)
     onto = world.commit(root, "docs/ours.txt")
-    found = staging.stage(repo, onto, Result("r1/task", tip), replace(TERMS, method=Method.REBASE))
+    found = landing.stage(repo, onto, Result("r1/task", tip), replace(TERMS, method=Method.REBASE))
     assert isinstance(found, Staged)
     assert {"docs/theirs.txt", "docs/ours.txt"} < set(world.names(repo, found.commit))
 
@@ -176,8 +176,8 @@ def test_objects_that_a_partial_clone_never_fetched(world: World) -> None:
     clone = world.tmp / "clone"
     world.sh(world.tmp, "clone", "-q", "--filter=blob:none", "--no-checkout", origin.root.as_uri(), os.fspath(clone))
     world.sh(clone, "switch", "-q", "main")
-    found = staging.stage(discover(world.git, clone), origin.onto, Result("r1/task", origin.tip), TERMS)
-    assert isinstance(found, Left) and "git cannot merge it" in found.why
+    found = landing.stage(discover(world.git, clone), origin.onto, Result("r1/task", origin.tip), TERMS)
+    assert isinstance(found, LeftOut) and "git cannot merge it" in found.why
 
 
 def test_what_a_collection_of_garbage_takes_under_it_is_written_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,11 +67,11 @@ from supervisor.server.loop import Loop
 from supervisor.server.wakeups import was_set
 from supervisor.store import queries, sqlite
 from supervisor.store.queries import TaskView
-from worktrees import landing, pack_import, refs, staging, tree_merge
+from worktrees import landing, pack_import, refs, tree_merge
 from worktrees.git import Git
+from worktrees.landing import Contained, LeftOut, Result
 from worktrees.landing import Moved as BranchMoved
 from worktrees.repository import Repository, discover
-from worktrees.staging import Contained, Left, Result
 
 # Train git
 # ---------
@@ -110,8 +110,8 @@ class TrainGit:
     def make(self, train: Train, asked: Make, made: str) -> Event:
         """Take the generated files of the commit `made` into the commit of a result. Raises NotFound, and as `Git.run`."""
         entry = train.entries[asked.position - 1]
-        done = staging.finish(self.repo, asked.commit, made, self.orders.terms)
-        if isinstance(done, Left):
+        done = landing.finish(self.repo, asked.commit, made, self.orders.terms)
+        if isinstance(done, LeftOut):
             return Clashed(asked.position, asked.onto, done.why, tuple(map(_text, done.files)))
         if unseen := _unseen(self.repo, entry, asked.onto, done.commit, train.commands):
             return Clashed(asked.position, asked.onto, unseen, for_person=True)
@@ -124,11 +124,11 @@ class TrainGit:
         """The same, with nothing kept: the objects alone are written."""
         entry = train.entries[asked.position - 1]
         try:
-            done = staging.stage(self.repo, asked.onto, Result(entry.task, entry.tip, entry.title), self.orders.terms)
+            done = landing.stage(self.repo, asked.onto, Result(entry.task, entry.tip, entry.title), self.orders.terms)
         except NotFound as error:
             return Clashed(asked.position, asked.onto, f"{error.what}: {error.why}")
         match done:
-            case Left(why, files):
+            case LeftOut(why, files):
                 return Clashed(asked.position, asked.onto, why, tuple(map(_text, files)))
             case Contained(why):
                 return NothingNew(asked.position, asked.onto, why)
