@@ -23,7 +23,6 @@ from memory.rows import Waits
 from memory.search import SearchDesk
 from memory.service import leases, mail_requests, notes
 from memory.service import mail as handoff
-from memory.service.arguments import Project
 from memory.service.mail import Handoff, Letter, MailDesk, is_arrival
 from memory.service.mail_requests import Asker
 from memory.service.notes import Request
@@ -34,6 +33,7 @@ from memory.writing import QUARANTINE, Store, Terms
 from supervisor.contract import Verb
 from supervisor.host import files, scratch, untrusted_fs
 from supervisor.kernel import codec
+from supervisor.kernel.codec import Project
 from supervisor.kernel.errors import NightcrewError, Refused
 from supervisor.kernel.format import duration
 from supervisor.kernel.path_globs import kind_of

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
 from memory.rows import TAKEN_BACK, TTL_S, Leases
-from memory.service.arguments import Project, Word
 from supervisor.kernel import leases
-from supervisor.kernel.codec import Bound, Handler
+from supervisor.kernel.codec import Bound, Handler, Project, Word
 from supervisor.kernel.errors import NotFound, Refused, UsageError, one_line
 from supervisor.kernel.events import Event, LeasesChanged
 from supervisor.kernel.format import rfc3339

@@ -13,10 +13,9 @@ from typing import Annotated, Any, NamedTuple
 from memory import mail as mail_rows
 from memory.mail import LISTED_MAX, OPEN, PERSON, SUPERVISOR, TERMS, UNKNOWN, Mail, Mails, MailState, MailType, Priority, listed
 from memory.note import quoted, stripped
-from memory.service.arguments import Word, at_most
 from memory.service.mail import Handoff, Letter, Lines, MailDesk, subject_of
 from supervisor.kernel import names
-from supervisor.kernel.codec import Bound, Handler
+from supervisor.kernel.codec import Bound, Handler, Word, at_most
 from supervisor.kernel.errors import NightcrewError, NotFound, Refused, TimedOut, UsageError, one_line
 from supervisor.kernel.format import duration
 from supervisor.kernel.wait_graph import WaitKind

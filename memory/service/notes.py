@@ -15,11 +15,10 @@ from memory import search as episodes
 from memory.files import Layout, checked
 from memory.listing import DAY_S, Candidate, Entry, Prune, no_such, plan, refused
 from memory.note import CHANGES_MAX, Wanted, cleaned, matcher, moment, page, quoted
-from memory.service.arguments import Word, at_most, filled
 from memory.versions import PERSON, Action, Author, Change, ReadBook, version_of
 from memory.versions import PERSON as BY_PERSON
 from memory.writing import QUARANTINE, Put, Store
-from supervisor.kernel.codec import Bound, Handler
+from supervisor.kernel.codec import Bound, Handler, Word, at_most, filled
 from supervisor.kernel.errors import NotFound, Refused, TimedOut
 from supervisor.kernel.path_globs import DAY_MAX, NOTE_MAX, PATH_MAX, Kind, kind_of
 from supervisor.kernel.schedule import PlanWaits

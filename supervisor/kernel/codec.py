@@ -12,12 +12,17 @@ import functools
 import inspect
 import json
 import math
+import re
 import sys
 import types
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import Enum
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+# Codec
+# -----
+
 
 T = TypeVar("T")
 Reader = Callable[[Any], Any]
@@ -317,3 +322,42 @@ def _flag(value: Any) -> bool:
 
 
 _SCALARS: Mapping[Any, Reader] = {str: _text, int: _whole, float: _number, bool: _flag}
+
+
+# Arguments
+# ---------
+# The types of what a request about the memory, mail or leases says. Nothing that an agent says in one is to be believed.
+
+
+_PROJECT = re.compile(r"[0-9a-f]{12}")
+
+
+def filled(text: str) -> str:
+    """Return a text without the space around it. Raises ValueError for an empty one."""
+    if not (found := text.strip()):
+        raise ValueError("it must be given, as text")
+    return found
+
+
+def _project(text: str) -> str:
+    if not _PROJECT.fullmatch(text):
+        raise ValueError("it is 12 hex digits")
+    return text
+
+
+def at_most(most: int) -> Callable[[str], str]:
+    """Return a rule for a text that may have so many bytes."""
+
+    def fits(text: str) -> str:
+        if not text.strip():
+            raise ValueError("it must be given, as text")
+        if (size := len(text.encode())) > most:
+            raise ValueError(f"it is too long: {size} bytes, at most {most}; put it into a file and name that")
+        return text
+
+    return fits
+
+
+Word = Annotated[str, Bound(0, 200), filled]
+"""A name or a few words, without space around them."""
+Project = Annotated[str, _project]
