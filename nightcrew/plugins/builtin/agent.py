@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from agents.delivery import Inbox
-from agents.models import conversation, settings
+from agents.models import conversation
 from agents.models.api import Api, Failure, Reply
 from agents.models.conversation import (
     CACHED,
@@ -23,12 +23,12 @@ from agents.models.conversation import (
     WRAP_UP_TOKENS,
     Conversation,
     Model,
+    Settings,
     Spent,
     find,
     output_room,
     reached,
 )
-from agents.models.settings import Settings
 from agents.printing import Account, Ending, Pane, Records, Terminal, read_back, usage_shape
 from nightcrew.plugins.builtin.tools import Place, Result, Tools
 from supervisor.gateway.admission.types import Usage
@@ -267,7 +267,7 @@ _NEXT = "-- what next? (Ctrl-D ends) "
 def main(records: Records, environ: Mapping[str, str]) -> int:
     """Run to the end, say the last line, and give the exit code."""
     try:
-        told = settings.read(environ, sys.argv[1:])
+        told = conversation.read(environ, sys.argv[1:])
         run = Run(records, told, environ)
     except NightcrewError as error:
         print(error.line(), file=sys.stderr, flush=True)

@@ -15,8 +15,7 @@ import httpx2
 
 from agents.models import conversation
 from agents.models.api import Api
-from agents.models.conversation import Budget
-from agents.models.settings import Settings
+from agents.models.conversation import Budget, Settings
 from nightcrew.plugins.builtin import agent
 from supervisor.gateway.admission.types import Usage
 from supervisor.host.clock import SystemClock
