@@ -9,7 +9,7 @@ import signal
 import sys
 from pathlib import Path
 
-from agents import acp, stdout
+from agents import acp, printing
 from agents.acp import Agent
 from agents.delivery import Inbox
 
@@ -80,7 +80,7 @@ def _die_of(number: int) -> None:
 
 
 if __name__ == "__main__":
-    handle = stdout.claim()  # whatever prints from here on prints on stderr
+    handle = printing.claim()  # whatever prints from here on prints on stderr
     status = main(sys.argv[1:], handle)
     if status - 128 in CRASHES:
         _die_of(status - 128)

@@ -64,7 +64,7 @@ OTHERS = {
     "worktrees/registration.py": "in a worktree that is being made",
     "worktrees/collect_helper.py": "in a repository that is being made",
     "worktrees/templates.py": "beside a template that is being made",
-    "agents/stdout.py": "the handle of its stdout",
+    "agents/printing.py": "the handle of its stdout",
     "supervisor/features/map/worker/worker.py": "an agent's own file of results, in its out/",
     "agents/runner/child.py": "a switch of the kernel's",
     "agents/runner/loop.py": "a log, from its beginning, once for an attempt, and a draft of exit.json",

@@ -10,10 +10,10 @@ import signal
 import sys
 from pathlib import Path
 
-from agents import stdout
+from agents import printing
 
 if __name__ == "__main__":
-    line_out = stdout.claim()  # before anything else is imported: whatever prints from here on prints on stderr
+    line_out = printing.claim()  # before anything else is imported: whatever prints from here on prints on stderr
 
     from nightcrew.plugins.analyze import analyst
     from nightcrew.plugins.analyze.analyst import Progress, read_parameters
@@ -26,7 +26,7 @@ if __name__ == "__main__":
     try:
         parameters = read_parameters(os.environ)
         facts = analyst.survey(parameters, Path.cwd(), Progress(parameters.perspective, SystemClock(), sys.stderr))
-        stdout.put(line_out, scores.write(facts))
+        printing.put(line_out, scores.write(facts))
     except NightcrewError as error:
         print(error.line(), file=sys.stderr)
         sys.exit(error.exit_code)

@@ -9,10 +9,10 @@ import os
 import signal
 import sys
 
-from agents import stdout
+from agents import printing
 
 if __name__ == "__main__":
-    line_out = stdout.claim()  # whatever prints from here on prints on stderr
+    line_out = printing.claim()  # whatever prints from here on prints on stderr
 
     from agents.printing import Account, Ending, Records
 

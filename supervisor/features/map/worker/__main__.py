@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import sys
 
-from agents import stdout
+from agents import printing
 
 if __name__ == "__main__":
-    stdout.claim()  # nothing that a function prints is a result
+    printing.claim()  # nothing that a function prints is a result
 
     from supervisor.features.map.worker import worker
     from supervisor.kernel.errors import NightcrewError
