@@ -17,8 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from agents.protocols import claude, codex, gemini, opencode, qwen
-from agents.protocols.lines import Entry, Outcome, Usage, What, objects, text
-from agents.protocols.live import Clock, Live, after, calls
+from agents.protocols.lines import Clock, Entry, Live, Outcome, Usage, What, after, calls, objects, text
 from agents.protocols.recorded import READERS, Recorded
 from supervisor.features.trace.rules import ToolCall
 

@@ -25,13 +25,13 @@ from agents.protocols.lines import (
     amount,
     count,
     inner,
+    is_spent,
     name_of,
     several,
     short,
     text,
     wanted,
 )
-from agents.protocols.live import is_spent
 from supervisor.kernel.leases import SAID
 
 _TYPES = ("system", "assistant", "user", "result", "rate_limit_event")

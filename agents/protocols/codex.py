@@ -4,8 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from agents.protocols.lines import MESSAGE_MAX, TEXT_MAX, Entry, Object, Outcome, Usage, What, count, inner, name_of, short, text, wanted
-from agents.protocols.live import is_spent
+from agents.protocols.lines import (
+    MESSAGE_MAX,
+    TEXT_MAX,
+    Entry,
+    Object,
+    Outcome,
+    Usage,
+    What,
+    count,
+    inner,
+    is_spent,
+    name_of,
+    short,
+    text,
+    wanted,
+)
 from supervisor.kernel.result import json_value
 
 _ITEM = ("item.started", "item.updated", "item.completed")

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from agents.protocols import claude, codex
-from agents.protocols.lines import SMALL_MAX, Object, Outcome, Usage, inner, name_of, objects, text
-from agents.protocols.live import seconds
+from agents.protocols.lines import SMALL_MAX, Object, Outcome, Usage, inner, name_of, objects, seconds, text
 
 MESSAGES_MAX = 100_000
 """Answers of one session that are told apart."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from agents import protocols
 from agents.kinds import Kind, of_task
-from agents.protocols import live
+from agents.protocols import lines
 from agents.tmux import Tmux
 from supervisor.gateway import status_client
 from supervisor.host import files, processes, scratch, untrusted_fs
@@ -106,7 +106,7 @@ def limit_opens_at(home: Home, kind: Kind, directory: Path, cause: str, now: flo
     attempt that failed by `cause`; `now` is wall-clock seconds. Blocks for at most a second, while it asks the gateway."""
     said = kind_protocol.heard(kind, directory)
     if said is not None and said.spent:
-        return _after(said.resets_at or live.resets_at(said.spent, now), now)
+        return _after(said.resets_at or lines.resets_at(said.spent, now), now)
     if not is_limited(cause):
         return 0.0
     opens_in_s = parked_s(_status(home))

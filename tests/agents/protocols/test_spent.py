@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents import protocols
-from agents.protocols.live import is_spent, resets_at
+from agents.protocols.lines import is_spent, resets_at
 from tests.agents.protocols.scenarios import DATA, RESETS_AT
 
 BERLIN, NEW_YORK = ZoneInfo("Europe/Berlin"), ZoneInfo("America/New_York")
