@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agents.tmux import ServerGone, Tmux, server_process
+from agents.tmux import ServerGone, Tmux, control
 from supervisor import __version__
 from supervisor.gateway import lifecycle
 from supervisor.host import procfs, scratch, unix_sockets
@@ -254,7 +254,7 @@ class House:
             _end(pid)
         for gateway in gateway_process.all_of(self.home):  # also one that has written no record yet
             _end(gateway.pid)
-        if (server := server_process.server_pid(self.home.tmux_socket)) is not None:  # also one in another network namespace
+        if (server := control.server_pid(self.home.tmux_socket)) is not None:  # also one in another network namespace
             _end(server)
         for listener in unix_sockets.listeners(self.home.tmux_socket):  # also one whose socket was removed
             _end(listener.pid)

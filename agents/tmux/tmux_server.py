@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from agents.tmux import control, server_process
+from agents.tmux import control
 from agents.tmux.control import READY, Block, ClientLost, ControlClient, PaneView, unpack_tags
 from supervisor.host import files
 from supervisor.kernel.errors import UNSEEN, NotFound, ToolFailed
@@ -222,7 +222,7 @@ class Tmux:
         self._socket = socket
         self._deadline_s = deadline_s
         self._binary = binary
-        self._env = server_process.scrubbed(os.environ)
+        self._env = control.scrubbed(os.environ)
         self._client = ControlClient(self._argv("-N"), _ATTACH, self._env, Path(f"{socket}.turn"), deadline_s)
         self._sending = threading.Lock()
         self._known_good = False
@@ -239,12 +239,12 @@ class Tmux:
 
     def server_pid(self) -> int | None:
         """The server's process, or None when none listens. Asks the kernel, not the server: right even when it hangs."""
-        return server_process.server_pid(self._socket)
+        return control.server_pid(self._socket)
 
     def reach(self) -> int | None:
         """As `server_pid`; a server whose socket was removed makes it again first, unless another one listens in its place."""
         pid, ends_at = self.server_pid(), time.monotonic() + _BACK_S
-        if pid is None and server_process.bring_back(self._socket):
+        if pid is None and control.bring_back(self._socket):
             while (pid := self.server_pid()) is None and time.monotonic() < ends_at:
                 time.sleep(_START_PAUSE_S)
         return pid
@@ -418,13 +418,13 @@ class Tmux:
     def _gone(self, why: str = "nobody listens") -> ServerGone:
         return ServerGone("no tmux server runs", on=str(self._socket), why=why, hint="nightcrew up")
 
-    def _start(self) -> server_process.Finished:
+    def _start(self) -> control.Finished:
         self._require()
-        return server_process.run(self._argv(*server_process.START), self._env, self._deadline_s)
+        return control.run(self._argv(*control.START), self._env, self._deadline_s)
 
     def _require(self) -> None:
         if not self._known_good:
-            server_process.require(self._binary, self._env, self._deadline_s)
+            control.require(self._binary, self._env, self._deadline_s)
             self._known_good = True
 
     def _argv(self, *words: str) -> tuple[str, ...]:
@@ -433,7 +433,7 @@ class Tmux:
 
 def _passing(said: str) -> bool:
     """An old server that is on its way out takes a client that just came down with it; the next try meets none."""
-    return not said or server_process.CUT in said or "lost server" in said
+    return not said or control.CUT in said or "lost server" in said
 
 
 def _check_spawn(name: str, argv: Sequence[str], cwd: Path, tags: Mapping[str, str]) -> None:
@@ -510,13 +510,13 @@ def look(socket: Path, pane_id: str, attempt: str, environ: Mapping[str, str], *
     """The screen of a pane that is `attempt`'s: after a restart of the server its number is another's. Raises NotFound, ToolFailed,
     ToolMissing."""
     argv = (binary, "-u", "-N", "-S", os.fspath(socket), "display-message", "-p", "-t", pane_id, _FACTS)
-    process = server_process.open_group((*argv, ";", "capture-pane", "-p", "-e", "-t", pane_id), server_process.scrubbed(environ))
+    process = control.open_group((*argv, ";", "capture-pane", "-p", "-e", "-t", pane_id), control.scrubbed(environ))
     try:
         out, _ = process.communicate(timeout=LOOK_S)
     except subprocess.TimeoutExpired:
         raise ToolFailed("tmux did not answer", on=pane_id, why=f"no end within {duration(LOOK_S)}", hint="nightcrew doctor") from None
     finally:
-        server_process.kill_group(process)
+        control.kill_group(process)
     first, _, rest = out.decode("utf-8", "replace").partition("\n")
     facts = first.split(" ", 6)
     if process.returncode or len(facts) < 7 or unpack_tags(facts[6]).get("attempt") != attempt:

@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from agents.tmux import PaneView, control, server_process
+from agents.tmux import PaneView, control
 from agents.tmux.tmux_server import close_sessions
 from supervisor import __version__
 from supervisor.client import protocol
@@ -241,7 +241,7 @@ def _state(context: CheckContext, pid: int) -> str:
 
 def server(context: CheckContext) -> Finding:
     """Whether our tmux server answers. Asked by a plain command: a control client is a risk for it (docs/decisions/0006)."""
-    pid = server_process.server_pid(context.home.tmux_socket)
+    pid = control.server_pid(context.home.tmux_socket)
     if pid is None:
         return ok("none runs")
     panes = _panes(context)
@@ -257,7 +257,7 @@ def _panes(context: CheckContext) -> list[PaneView] | str:
     said = context.ask(*_tmux(context), "list-panes", "-a", "-F", control.FORMAT)
     if said.code == 0:
         return control.parse_panes(said.text.splitlines())
-    return [] if said.text == server_process.NO_SESSION or "no server running" in said.text else said.text
+    return [] if said.text == control.NO_SESSION or "no server running" in said.text else said.text
 
 
 def _tmux(context: CheckContext) -> tuple[str, ...]:
@@ -267,7 +267,7 @@ def _tmux(context: CheckContext) -> tuple[str, ...]:
 def sessions(context: CheckContext) -> Finding:
     """Sessions of ours whose attempt is over."""
     try:
-        pid = server_process.server_pid(context.home.tmux_socket)
+        pid = control.server_pid(context.home.tmux_socket)
     except ToolFailed as error:
         return unknown(f"{error.what}: {error.why}")
     if pid is None:

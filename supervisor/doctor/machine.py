@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from agents.kinds import Kind, kinds
-from agents.tmux import server_process
+from agents.tmux import control
 from supervisor import __version__
 from supervisor.config import user
 from supervisor.doctor.check_context import CheckContext, Finding, Said, existing, fail, ok, unknown, warn
@@ -192,7 +192,7 @@ def packages(context: CheckContext) -> Finding:
 
 def tmux(context: CheckContext) -> Finding:
     """tmux, and whether it is new enough."""
-    return _program(context, ("tmux", "-V"), server_process.MINIMUM, server_process.parse_version, "every agent lives in a tmux session")
+    return _program(context, ("tmux", "-V"), control.MINIMUM, control.parse_version, "every agent lives in a tmux session")
 
 
 def git(context: CheckContext) -> Finding:
