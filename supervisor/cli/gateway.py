@@ -156,12 +156,8 @@ def _must_be(where: Home, run: str) -> None:
 @click.option(
     "--burst", "burst_s", type=click.FloatRange(min=0, min_open=True), default=60.0, help="Seconds of refill in a bucket (default: 60)."
 )
-@click.option("--steal", type=click.FloatRange(0, 1), default=0.0, help="Part of each limit that another client with the key takes.")
-@click.option(
-    "--steal-from", "steal_from_s", type=common.Duration(), default=0.0, help="Until that one begins, from the first request (default: 0)."
-)
 @click.option("--speed", type=click.FloatRange(min=0, min_open=True), default=1.0, help="Its minutes pass this many times faster.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Of the answers' lengths, and of what another client takes.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Of the answers' lengths.")
 def sim(rpm: float | None, itpm: float | None, otpm: float | None, tpm: float | None, **how: Any) -> None:
     """Run a simulated provider, which limits and fails as the real ones do, and costs nothing. Its texts say that they are simulated.
 
@@ -169,7 +165,7 @@ def sim(rpm: float | None, itpm: float | None, otpm: float | None, tpm: float | 
 
     \b
     nightcrew gateway sim --port 8765 --itpm 20000
-    nightcrew gateway sim --itpm 450000 --burst 12 --head 1.5 --steal 0.4
+    nightcrew gateway sim --itpm 450000 --burst 12 --head 1.5
     """
     from supervisor.kernel.gateway_settings import Limits
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -20,7 +20,6 @@ from nightcrew.plugins.bench.fairness.world import (
     Charge,
     ClientsAgent,
     ClientStreams,
-    CountAfter,
     Gateway,
     NoGateway,
     SimulationUpstream,
@@ -116,7 +115,7 @@ def test_every_policy_meets_the_same_turns() -> None:
             found.setdefault(turn.agent, []).append((turn.input, turn.output, turn.body_bytes, turn.first_byte_s))
         return found
 
-    one, other = (drawn(run(runs.SCENARIOS[name], 1, MINUTES)) for name in ("no_gateway", "token_bucket"))
+    one, other = (drawn(run(runs.SCENARIOS[name], 1, MINUTES)) for name in ("no_gateway", "nightcrew"))
     assert one.keys() == other.keys()
     assert all(a == b for agent in one for a, b in zip(one[agent], other[agent], strict=False))
     assert {agent: len(turns) for agent, turns in one.items()} != {agent: len(turns) for agent, turns in other.items()}
@@ -197,33 +196,6 @@ def test_a_request_fits_after_retry_after_and_not_a_second_earlier() -> None:
     timeline.run(13.1)
     assert early.taken_at is None
     assert right.taken_at == 13.0
-
-
-def test_a_counter_that_counts_after_the_response() -> None:
-    timeline, told = Timeline(), []
-
-    class Clients:
-        def refused(self, turn: Turn, retry_after: int) -> None:
-            told.append((turn.number, timeline.now, retry_after))
-
-        def served(self, turn: Turn) -> None:
-            """Has all it wants."""
-
-    upstream = SimulationUpstream(timeline, limit_tpm=1_000)
-    policy = CountAfter(World(timeline, upstream, Clients()))
-    for number, at in enumerate((0.0, 1.0, 20.0, 60.0)):
-        turn = Turn("a", TaskClass.NORMAL, number, 400, 100, 1_400, 1.0, at)
-        timeline.at(at, partial(policy.arrived, turn))
-    timeline.run(120)
-    assert told == [(2, 20.0, 40)], "two turns filled the minute; the third is to come back in the next, in which the fourth is sent"
-    assert [charge.number for charge in upstream.charges] == [0, 1, 0, 1, 3, 3]
-
-
-def test_who_reserves_max_tokens_sends_one_at_a_time() -> None:
-    turns = [turn for turn in run(runs.SCENARIOS["reserve_max"], 1, MINUTES).clients.turns if turn.taken_at is not None]
-    spans = sorted((turn.taken_at, turn.ended_at) for turn in turns if turn.taken_at is not None and turn.ended_at is not None)
-    assert len(spans) > 5
-    assert all(earlier[1] <= later[0] for earlier, later in itertools.pairwise(spans))
 
 
 def test_a_turn_that_would_end_twice_is_an_error() -> None:
@@ -322,7 +294,7 @@ def test_the_command_prints_what_the_issue_asks_for(monkeypatch: pytest.MonkeyPa
     report = json.loads(done.stdout)
     assert report["schema"] == 1
     assert (report["seeds"], report["virtual_s"], report["limit_tpm"]) == ([1], 120, 80_000)
-    names = "nightcrew two_hogs interactive outside_use no_gateway count_after reserve_max semaphore token_bucket"
+    names = "nightcrew two_hogs interactive outside_use no_gateway"
     assert list(report["scenarios"]) == names.split()
     keys = {"upstream_429", "client_429", "utilisation", "jain", "failed_turns", "wait_p50_s", "wait_p99_s"}
     assert all(figures.keys() == keys for figures in report["scenarios"].values())
@@ -394,8 +366,58 @@ def test_clients_that_are_not_patient_keep_their_place(seed: int) -> None:
     assert within_the_bound(found)
 
 
+class FirstComeFirstServed(NoGateway):
+    """The control of the fairness tests: a token bucket as careful as the gateway, which serves requests in the order of arrival.
+
+    A reservation larger than the bucket goes when the bucket is full.
+    """
+
+    def __init__(self, world: World[SimulationUpstream], output: float = 500.0, margin: float = 0.985) -> None:
+        super().__init__(world)
+        limit = margin * world.upstream.limit_tpm
+        self._output = output
+        self._bucket = Bucket(cap=limit, rate=limit / 60)
+        self._queue: deque[Turn] = deque()
+        self._wake: float | None = None
+
+    def arrived(self, turn: Turn) -> None:
+        """Wait for its turn."""
+        self._queue.append(turn)
+        self._pump()
+
+    def refused(self, turn: Turn, retry_after: int, headers: Observed) -> None:
+        """Give the reservation back."""
+        self._bucket.spend(-self._cost(turn), self.world.now)
+        super().refused(turn, retry_after, headers)
+        self._pump()
+
+    def ended(self, turn: Turn) -> None:
+        """Charge what it was instead of what was reserved."""
+        self._bucket.spend(turn.input + turn.output - self._cost(turn), self.world.now)
+        super().ended(turn)
+        self._pump()
+
+    def _cost(self, turn: Turn) -> float:
+        return turn.input + self._output
+
+    def _pump(self) -> None:
+        while self._queue and not (wait := self._bucket.wait_for(self._cost(self._queue[0]), self.world.now)):
+            turn = self._queue.popleft()
+            self._bucket.spend(self._cost(turn), self.world.now)
+            self.world.send(turn, self)
+        if self._queue:
+            self._wake_in(wait)
+
+    def _wake_in(self, seconds: float) -> None:
+        """One timer: a later one is replaced, an earlier one looks again by itself."""
+        when = self.world.now + max(seconds, 1e-6)  # a deadline may lie less than one float step ahead
+        if self._wake is None or when < self._wake or self._wake <= self.world.now:
+            self._wake = when
+            self.world.timeline.at(when, self._pump)
+
+
 def test_a_fifo_queue_does_not_pass_the_gate() -> None:
-    found = run(runs.SCENARIOS["token_bucket"], 1)
+    found = run(Scenario(FirstComeFirstServed, runs.greedy()), 1)
     assert found.figures().upstream_429 == 0
     assert found.figures().jain < 0.98
     assert not within_the_bound(found)

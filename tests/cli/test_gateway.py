@@ -204,7 +204,7 @@ def test_the_simulated_provider_limits_as_it_was_told(house: House) -> None:
 
 
 def test_the_simulated_provider_is_as_hard_to_learn_as_it_was_told(house: House) -> None:
-    words = ("--itpm", "60000", "--burst", "12", "--head", "0.3", "--steal", "0.5", "--speed", "100")
+    words = ("--itpm", "60000", "--burst", "12", "--head", "0.3", "--speed", "100")
     with served(house, "gateway", "sim", *words) as url:
         began = time.monotonic()
         assert post(url, kit.messages(stream=False), "any")[0] == 200
@@ -216,7 +216,6 @@ def test_the_simulated_provider_is_as_hard_to_learn_as_it_was_told(house: House)
             return told
 
         assert bucket()["capacity"] == 12_000
-        wait_until(lambda: bucket()["outside"] > 0, "another client to take something")
 
 
 @contextlib.contextmanager

@@ -97,9 +97,9 @@ _suite(
 _suite(
     "fairness",
     "fairness.runs",
-    "How the gateway shares a provider's limit, beside what others do: one virtual hour of 50 agents that want far more than there "
-    "is; and how it learns limits that nobody told it, in ten virtual minutes for each kind of provider. Nothing is sent anywhere and"
-    " no time passes: it is a simulation, in which the gateway's admission is the real one.",
+    "How the gateway shares a provider's limit, and what the crew meets without it: one virtual hour of 50 agents that want far more "
+    "than there is; and how it learns limits that nobody told it, in ten virtual minutes for each kind of provider. Nothing is sent "
+    "anywhere and no time passes: it is a simulation, in which the gateway's admission is the real one.",
     _quick("10 virtual minutes instead of an hour; too short for the aims of fairness"),
     _count("--seeds", 3, "How many seeds, from 1 on."),
 )

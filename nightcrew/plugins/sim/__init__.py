@@ -4,7 +4,7 @@ It costs nothing and no model runs: texts that nobody dictated begin with `[simu
 `serve` runs it as a process of its own, `running` inside another one. Anthropic Messages, OpenAI Chat Completions and Responses, Gemini.
 
 Controls (JSON): `POST /sim/faults` takes a list of `faults.Fault`, `POST /sim/clear` drops them, `POST /sim/release {"hold": name}`,
-`POST /sim/limits {"rpm": ..., "class": ...}` changes the limits and `{"times": 0.5}` halves them; `GET /sim/stats` tells what was asked and
+`POST /sim/limits {"rpm": ..., "class": ...}` changes the limits; `GET /sim/stats` tells what was asked and
 what the buckets hold.
 """
 

@@ -20,43 +20,6 @@ from supervisor.gateway.admission.types import Usage
 from supervisor.host.clock import Clock
 from supervisor.kernel.gateway_settings import Limits
 
-# Outside use
-# -----------
-# Another client of the same key: it takes a part of every limit, in irregular bites at random moments. Pure, in the provider's
-# time.
-
-
-GAP_S = 2.0
-"""Mean time between two bites; the times themselves are exponentially distributed."""
-PATIENCE_S = 60.0
-"""What it could not get it still wants later, but never more than it would take in this time."""
-
-
-@dataclass(slots=True)
-class OutsideUse:
-    """Wants `part` of each limit from `since` on. What it takes is decided by the buckets: never more than there is."""
-
-    part: float
-    since: float
-    rng: random.Random = field(repr=False)
-    _last: float = 0.0
-    _next: float = 0.0
-
-    def __post_init__(self) -> None:
-        self._last = self.since
-        self._next = self.since + self._gap()
-
-    def bites(self, now: float) -> Iterator[tuple[float, float]]:
-        """(moment, seconds of its part of the limit that it wants more) of every bite until `now`, each once."""
-        while self.part > 0 and self._next <= now:
-            moment, wanted_s = self._next, (self._next - self._last) * self.rng.uniform(0.5, 1.5)
-            self._last, self._next = moment, moment + self._gap()
-            yield moment, wanted_s
-
-    def _gap(self) -> float:
-        return self.rng.expovariate(1 / GAP_S)
-
-
 # Buckets
 # -------
 # The provider's own account: continuously refilled token buckets, pure and in virtual time.
@@ -68,25 +31,17 @@ class OutsideUse:
 class Bucket:
     """Holds up to `capacity`, gains `per_minute / 60` a second. Below zero it is in debt, and grants nothing until that is paid."""
 
-    __slots__ = ("_at", "_level", "_wanted_outside", "capacity", "drawn", "offered", "outside", "per_minute")
+    __slots__ = ("_at", "_level", "capacity", "per_minute")
 
     def __init__(self, per_minute: float, capacity: float, now: float) -> None:
         self.per_minute = per_minute
         self.capacity = capacity
-        self.offered = 0.0
-        """Of refill since it was made, whether there was room for it or not."""
-        self.drawn = 0.0
-        """By this provider's customers, less what was given back."""
-        self.outside = 0.0
-        """Taken by the other client of the same key."""
         self._level = capacity
         self._at = now
-        self._wanted_outside = 0.0
 
     def level(self, now: float) -> float:
         """What it holds at `now`. A clock that went back adds nothing."""
         gained = max(0.0, now - self._at) * self.per_minute / 60
-        self.offered += gained
         self._level = min(self.capacity, self._level + gained)
         self._at = max(self._at, now)
         return self._level
@@ -102,17 +57,7 @@ class Bucket:
 
     def draw(self, amount: float, now: float) -> None:
         """Take `amount`, which may be more than it holds; a negative one gives back, never above the capacity."""
-        self.drawn += amount
         self._level = min(self.capacity, self.level(now) - amount)
-
-    def draw_outside(self, wanted: float, most: float, now: float) -> None:
-        """The other client wants so much more, and takes whole tokens (or requests) as far as there are any; the rest it wants later,
-        but never more than `most`."""
-        self._wanted_outside = min(most, self._wanted_outside + wanted)
-        taken = math.floor(max(0.0, min(self._wanted_outside, self.level(now))))
-        self._wanted_outside -= taken
-        self.outside += taken
-        self._level -= taken
 
     def change(self, per_minute: float, capacity: float, now: float) -> None:
         """Another limit from now on; what is above the new capacity is lost."""
@@ -131,27 +76,16 @@ class Short:
 class Meter:
     """The buckets of one key and model class. Dimensions are `requests`, `input`, `output`, `tokens`; only limited ones exist."""
 
-    def __init__(self, limits: Limits, burst_s: float, now: float, *, oversize: bool = True, outside: OutsideUse | None = None) -> None:
+    def __init__(self, limits: Limits, burst_s: float, now: float, *, oversize: bool = True) -> None:
         self._burst_s = burst_s
         self._oversize = oversize
-        self._outside = outside
         self.buckets: dict[str, Bucket] = {name: Bucket(limit, self._capacity(limit), now) for name, limit in limits.known().items()}
 
     def _capacity(self, limit: float) -> float:
         return limit / 60 * self._burst_s
 
-    def catch_up(self, now: float) -> None:
-        """Let the other client take what it takes until `now`. Whoever reads levels calls this first."""
-        if self._outside is None:
-            return
-        for moment, wanted_s in self._outside.bites(now):
-            for bucket in self.buckets.values():
-                rate = self._outside.part * bucket.per_minute / 60
-                bucket.draw_outside(rate * wanted_s, rate * PATIENCE_S, moment)
-
     def ask(self, cost: Mapping[str, float], now: float) -> Short | None:
         """Draw `cost` from every limited dimension and give None, or draw nothing and say what is short."""
-        self.catch_up(now)
         wanted = {name: amount for name, amount in cost.items() if name in self.buckets and amount > 0}
         shortage = [Short(name, wait) for name, amount in wanted.items() if (wait := self._wait_s(name, amount, now)) > 0]
         if shortage:
@@ -168,14 +102,12 @@ class Meter:
 
     def charge(self, cost: Mapping[str, float], now: float) -> None:
         """Draw what was used already, whether it fits or not."""
-        self.catch_up(now)
         for name, amount in cost.items():
             if name in self.buckets:
                 self.buckets[name].draw(amount, now)
 
     def change(self, limits: Limits, now: float) -> None:
         """Other limits from now on. Dimensions that were not limited begin full; those that are no longer named are not limited."""
-        self.catch_up(now)
         wanted = limits.known()
         self.buckets = {name: bucket for name, bucket in self.buckets.items() if name in wanted}
         for name, limit in wanted.items():
@@ -559,8 +491,6 @@ class Accounts:
     def told(self) -> list[dict[str, Any]]:
         """For `/sim/stats`, of every place the exact account of its buckets, as JSON has it; see docs/gateway.md."""
         now = self.now()
-        for meter in self._meters.values():
-            meter.catch_up(now)
         return [
             {
                 "key": label(place.key),
@@ -596,17 +526,6 @@ class Accounts:
         classes = {**self._settings.classes, class_name: limits} if class_name else {}
         self._settings = replace(self._settings, classes=classes, limits=self._settings.limits if class_name else limits)
 
-    def scale(self, factor: float, class_name: str = "") -> None:
-        """All limits so many times as high from now on. Raises ValueError for a factor that is no positive number."""
-        if not 0 < factor < math.inf:
-            raise ValueError(f"times = {factor!r}: a positive number is required")
-        settings = self._settings
-        known = {**settings.classes, **({class_name: settings.classes.get(class_name, settings.limits)} if class_name else {})}
-        classes = {name: _scaled(limits, factor) if class_name in ("", name) else limits for name, limits in known.items()}
-        self._settings = replace(settings, classes=classes, limits=settings.limits if class_name else _scaled(settings.limits, factor))
-        for place, meter in self._meters.items():
-            meter.change(classes.get(place.model_class, self._settings.limits), self.now())
-
     def _real(self, seconds: float) -> float:
         return seconds / self._settings.speed
 
@@ -614,16 +533,8 @@ class Accounts:
         settings, now = self._settings, self.now()
         if place not in self._meters:
             limits = settings.classes.get(place.model_class, settings.limits)
-            outside = self._outside(place, now) if settings.steal else None
-            self._meters[place] = Meter(limits, settings.burst_s, now, oversize=settings.oversize, outside=outside)
-        self._meters[place].catch_up(now)
+            self._meters[place] = Meter(limits, settings.burst_s, now, oversize=settings.oversize)
         return self._meters[place]
-
-    def _outside(self, place: Place, now: float) -> OutsideUse:
-        """A source of chance of its own, so that what others do does not depend on how many requests came before."""
-        settings = self._settings
-        rng = random.Random(f"{settings.seed} {place.key} {place.model_class}")  # noqa: S311 - bites of tokens, no secret
-        return OutsideUse(settings.steal, now + settings.steal_from_s, rng)
 
     def _cache(self, key: str, model: str) -> PrefixCache:
         return self._caches.setdefault((key, model), PrefixCache(self._settings.cache_ttl_s, self._settings.cache_min_tokens))
@@ -635,18 +546,11 @@ class Accounts:
         return self._windows.setdefault(key, made)
 
 
-def _scaled(limits: Limits, factor: float) -> Limits:
-    return Limits(*(None if limit is None else limit * factor for limit in (limits.rpm, limits.itpm, limits.otpm, limits.tpm)))
-
-
 def _told(bucket: Bucket, now: float, speed: float) -> dict[str, float]:
     return {
         "per_minute": bucket.per_minute * speed,
         "capacity": bucket.capacity,
         "level": bucket.level(now),
-        "offered": bucket.offered,
-        "drawn": bucket.drawn,
-        "outside": bucket.outside,
     }
 
 

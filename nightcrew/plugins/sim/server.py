@@ -155,8 +155,7 @@ async def _tell(provider: Provider, runner: web.AppRunner, _request: web.Request
 
 
 async def _control(provider: Provider, request: web.Request) -> web.Response:
-    """The verbs of a test: `faults` (a list of them), `clear`, `release` (`{"hold": name}`), `limits` (`{"class": name, rpm...}` or
-    `{"times": factor}`)."""
+    """The verbs of a test: `faults` (a list of them), `clear`, `release` (`{"hold": name}`), `limits` (`{"class": name, rpm...}`)."""
     given = json.loads(await request.read() or b"null")
     try:
         match request.match_info["verb"]:
@@ -167,21 +166,11 @@ async def _control(provider: Provider, request: web.Request) -> web.Response:
             case "release":
                 provider.release(given["hold"])
             case "limits":
-                _relimit(provider, **given)
+                class_name = given.pop("class", "")
+                provider.accounts.change(Limits(**given), class_name)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         return web.json_response({"error": str(error)}, status=400)
     return web.json_response({"ok": True})
-
-
-def _relimit(provider: Provider, *, times: float | None = None, **limits: Any) -> None:
-    """Other limits, or the present ones `times` as high."""
-    class_name = limits.pop("class", "")
-    if times is None:
-        provider.accounts.change(Limits(**limits), class_name)
-    elif limits:
-        raise ValueError("times and limits do not go together")
-    else:
-        provider.accounts.scale(times, class_name)
 
 
 def _stats(provider: Provider, runner: web.AppRunner) -> dict[str, Any]:

@@ -46,11 +46,6 @@ class SimSettings:
     speed: float = 1.0
     """The buckets and windows live this many times faster than the machine's clock: `limit` headers say `limit * speed` a minute, waits
     and resets are shortened, capacities stay. A gateway in front of it is told `limit * speed` and `burst_s / speed`."""
-    steal: float = 0.0
-    """Part of every limit that another client with the same key takes, in irregular bites at random moments by `seed`. It takes what is
-    there and never more: where the bucket is empty it waits like everybody."""
-    steal_from_s: float = 0.0
-    """The provider's seconds from a key's first request (of a class of models) until the other client begins."""
     oversize: bool = True
     """A request larger than a whole bucket is served when the bucket is full (and leaves it in debt); False: it never is."""
     reserve_max_tokens: bool = False

@@ -1,4 +1,4 @@
-"""`nightcrew bench fairness`: one hour of a crew at a provider's limit, in virtual time, with the gateway's admission and with its rivals.
+"""`nightcrew bench fairness`: one hour of a crew at a provider's limit, in virtual time, with the gateway and without one.
 
 The world, the same for every policy (numbers marked M were measured at real clients, the others are chosen; see docs/bench.md):
 
@@ -14,10 +14,10 @@ The world, the same for every policy (numbers marked M were measured at real cli
   agent, up to 5 % more or less by turn: that is all the gateway knows of a request's size. No prompt is cached.
 - **A client** retries like Claude Code (M): a 429 with `Retry-After` up to 60 is waited out (up to 0.2 s longer) ten times; the eleventh
   refusal, or a longer `Retry-After`, fails the turn, and the agent goes on with its next one. It waits for a held request as long as it
-  takes, as with the variables that nightcrew gives to its agents (M: to 330 s and more; 295 s without), which spares the queueing rivals.
+  takes, as with the variables that nightcrew gives to its agents (M: to 330 s and more; 295 s without).
   The gateway answers 429 by itself when a request was held for 25 minutes, an interactive one for 4.
 - **A policy** (`simulation.AdmissionPolicy`) stands between clients and provider. All policies see the same requests and the same answers.
-  The baselines are told a request's exact input; the gateway's own policy is the real `Traffic`, told by the events that the proxy sends.
+  The gateway's policy is the real `Traffic`, told by the events that the proxy sends.
 
 A turn's draws belong to its agent, stream and number, never to the moment at which it is made, so every policy meets the same turns.
 """

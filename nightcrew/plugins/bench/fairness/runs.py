@@ -14,21 +14,15 @@ from typing import Any
 
 from nightcrew.plugins.bench.crews import Say
 from nightcrew.plugins.bench.fairness.world import (
-    EXPECTED_OUTPUT,
     LINK_S,
-    MARGIN,
-    MAX_TOKENS,
     ROUNDING,
     TOKENS_PER_S,
     AdmissionPolicy,
     Bucket,
     ClientsAgent,
     ClientStreams,
-    CountAfter,
     Gateway,
     NoGateway,
-    Reserve,
-    Semaphore,
     SimulationUpstream,
     Timeline,
     Turn,
@@ -561,10 +555,6 @@ SCENARIOS: Mapping[str, Scenario] = {
     "interactive": Scenario(gateway, interactive()),
     "outside_use": Scenario(gateway, greedy(), Outside()),
     "no_gateway": Scenario(NoGateway, greedy()),
-    "count_after": Scenario(CountAfter, greedy()),
-    "reserve_max": Scenario(partial(Reserve, output=MAX_TOKENS), greedy()),
-    "semaphore": Scenario(Semaphore, greedy()),
-    "token_bucket": Scenario(partial(Reserve, output=EXPECTED_OUTPUT, margin=MARGIN), greedy()),
 }
 
 
@@ -637,7 +627,7 @@ def table(report: Mapping[str, Any]) -> str:
     lines = [
         f"{report['virtual_s'] / 60:g} virtual minutes, {report['limit_tpm']:,.0f} tokens a minute, mean of seeds {report['seeds']}",
         *(["This is too short for the aims, which are of an hour: leave --quick away to judge by them."] if short else []),
-        "Rows: the gateway with four crews, from no_gateway on what others do instead, with the first crew; docs/bench.md says more.",
+        "Rows: the gateway with four crews; no_gateway is the first crew without it. docs/bench.md says more.",
         *grid(report["scenarios"]),
         f"2,000 tokens four times a minute, turns done over turns due, by agents: {report['sustainable']}",
         "Limits that nobody configured, each seed's worst; docs/bench.md says what is in each name:",
