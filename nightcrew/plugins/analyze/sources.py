@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from supervisor.host import commands
+from supervisor.host import processes
 from supervisor.host.untrusted_fs import folder
 from supervisor.kernel.errors import ToolFailed, ToolMissing, last_line
 from supervisor.kernel.format import duration
@@ -42,7 +42,7 @@ class Command:
 def run(command: Command, directory: Path) -> bytes:
     """Return its stdout. Raises ToolMissing, or ToolFailed with its last word on stderr or because it took too long."""
     try:
-        done = commands.run(command.argv, directory, command.env, command.timeout_s)
+        done = processes.run(command.argv, directory, command.env, command.timeout_s)
     except subprocess.TimeoutExpired as late:
         raise ToolFailed(f"{command.name} was stopped", why=f"no answer in {duration(command.timeout_s)}") from late
     except (FileNotFoundError, PermissionError) as error:

@@ -25,7 +25,7 @@ import psutil
 from agents import zygote
 from agents.tmux import Tmux
 from supervisor.client import protocol, start
-from supervisor.host import commands, cores, processes, scratch, secrets
+from supervisor.host import cores, processes, scratch, secrets
 from supervisor.host.paths import Home
 from supervisor.kernel import codec, records, tokens
 from supervisor.kernel.errors import HostError, NightcrewError, TimedOut, ToolFailed, last_line
@@ -179,7 +179,7 @@ def timed(root: Path, *words: str, cwd: Path | None = None, judges: bool = False
 def by_hand(argv: Sequence[str], cwd: Path) -> None:
     """Run a command as a script would, but with nobody's git configuration. Raises ToolFailed with its last words."""
     own = {name: text for name, text in os.environ.items() if not name.startswith(("GIT_", "TMUX"))}
-    done = commands.run(argv, cwd, own | GIT_ENV)
+    done = processes.run(argv, cwd, own | GIT_ENV)
     if done.returncode != 0:
         raise ToolFailed(f"{argv[0]} failed", on=" ".join(argv[1:3]), why=last_line(done.stderr.decode("utf-8", "replace")))
 
