@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from supervisor.host.scratch import locked_directory
-from supervisor.kernel.diffs import FileDiff, Hunk
 from supervisor.kernel.errors import some_of
-from supervisor.kernel.gate_files import RESTORED, TEXT_MAX, Change, Flag, folder_of, wants_folder, wants_text
+from supervisor.kernel.gate_files import RESTORED, TEXT_MAX, Change, FileDiff, Flag, Hunk, folder_of, wants_folder, wants_text
 from supervisor.kernel.train_orders import GeneratedRule
 from worktrees import pack_import
 from worktrees.git import BULK_S, IDENTITY, Answer, Bounds, Git, Place

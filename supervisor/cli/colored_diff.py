@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.syntax import Syntax
 from rich.text import Text
 
-from supervisor.kernel.diffs import FileDiff, Hunk
 from supervisor.kernel.errors import one_line
+from supervisor.kernel.gate_files import FileDiff, Hunk
 
 LINES_MAX = 20_000
 """Lines of all files together that are shown."""

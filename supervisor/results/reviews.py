@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from supervisor.kernel.diffs import FileDiff
 from supervisor.kernel.errors import NotFound, one_line
 from supervisor.kernel.format import age, many, money
-from supervisor.kernel.gate_files import Flag, flags
+from supervisor.kernel.gate_files import FileDiff, Flag, flags
 from supervisor.kernel.leases import unleased_note
 from supervisor.kernel.result import TAMPERING, tampering
 from supervisor.kernel.states import TaskState

@@ -21,9 +21,9 @@ from supervisor.host.failpoint import failpoint
 from supervisor.host.paths import Home, home
 from supervisor.kernel import records
 from supervisor.kernel.ansi import for_terminal
-from supervisor.kernel.diffs import FileDiff
 from supervisor.kernel.errors import NightcrewError, NotFound, Refused, UsageError, one_line
 from supervisor.kernel.format import many
+from supervisor.kernel.gate_files import FileDiff
 from supervisor.kernel.states import TaskState
 from supervisor.results import conflicts, reviews, taking, trial_merges, verdicts
 from supervisor.results.reviews import Review

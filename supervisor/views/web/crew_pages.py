@@ -16,9 +16,9 @@ from pygments.lexers import get_lexer_for_filename
 from pygments.token import Token
 from pygments.util import ClassNotFound
 
-from supervisor.kernel.diffs import FileDiff, Hunk
 from supervisor.kernel.errors import NightcrewError, UsageError, one_line
 from supervisor.kernel.format import many
+from supervisor.kernel.gate_files import FileDiff, Hunk
 from supervisor.results import reviews
 from supervisor.results.reviews import Review
 from supervisor.results.verdicts import Comment, named

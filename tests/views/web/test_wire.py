@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.kernel.diffs import FileDiff, Hunk
+from supervisor.kernel.gate_files import FileDiff, Hunk
 from supervisor.views.web import drawing, events
 from supervisor.views.web.crew_pages import _gone, _lines
 
