@@ -82,9 +82,9 @@ def metrics() -> None:
     \b
     nightcrew gateway metrics | grep nightcrew_llm_tokens
     """
-    from supervisor.gateway import status_client
+    from supervisor.gateway import pages
 
-    click.echo(status_client.fetch(_with_gateway(), status_client.METRICS).decode(), nl=False)
+    click.echo(pages.fetch(_with_gateway(), pages.METRICS).decode(), nl=False)
 
 
 @command.command()
@@ -94,9 +94,9 @@ def reload() -> None:
     \b
     nightcrew gateway reload
     """
-    from supervisor.gateway import status_client
+    from supervisor.gateway import pages
 
-    status_client.ask(_with_gateway(), status_client.RELOAD, post=True, timeout_s=status_client.RELOAD_S)
+    pages.ask(_with_gateway(), pages.RELOAD, post=True, timeout_s=pages.RELOAD_S)
     common.say("the gateway has read its settings again")
 
 

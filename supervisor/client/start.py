@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from agents.tmux import PaneView, ServerGone, SessionExists, Tmux
 from supervisor.client import protocol
 from supervisor.features.notify import notify_environment
-from supervisor.gateway import status_client
+from supervisor.gateway import pages
 from supervisor.host import cores, files, secrets, unix_sockets
 from supervisor.host.audit_log import Audit
 from supervisor.host.clock import SystemClock
@@ -142,7 +142,7 @@ def _ready_gateway(home: Home) -> tuple[str, list[str]]:
     found = gateway_process.running(home)
     where = f"127.0.0.1:{found.port}" if found is not None else "its port"
     with contextlib.suppress(NightcrewError):  # that it is slow to say more is no news: the daemon tells what is wrong
-        return f"the gateway listens on {where}", list(map(str, status_client.ask(home, status_client.STATUS)["problems"]))
+        return f"the gateway listens on {where}", list(map(str, pages.ask(home, pages.STATUS)["problems"]))
     return f"the gateway listens on {where}", []
 
 

@@ -24,7 +24,7 @@ from supervisor.doctor.examine import Check
 from supervisor.features import service
 from supervisor.features.night import install as night_install
 from supervisor.features.night import view as night_view
-from supervisor.gateway import status_client
+from supervisor.gateway import pages
 from supervisor.host import autostart, secrets
 from supervisor.kernel import names, records
 from supervisor.kernel.errors import ConfigError, NightcrewError, NotFound, NotRunning, Refused, TimedOut, ToolFailed
@@ -59,7 +59,7 @@ def process(context: CheckContext) -> Finding:
         return _nobody_gateway(context)
     seen = f"pid {found.identity.pid}, 127.0.0.1:{found.port}"
     try:
-        status = status_client.ask(context.home, status_client.STATUS, timeout_s=context.tool_s)
+        status = pages.ask(context.home, pages.STATUS, timeout_s=context.tool_s)
     except NightcrewError as error:
         return fail(f"{seen}: {error.line()}", "agents wait for a model", f"kill -9 {found.identity.pid}: the supervisor starts another")
     return _usable(context, settings, status, seen) or ok(

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from supervisor import __version__
 from supervisor.config import gateway, user
-from supervisor.gateway import lifecycle, status_client
+from supervisor.gateway import lifecycle, pages
 from supervisor.gateway.admission.bucket import INPUT, NAMES, OUTPUT, TOKENS
 from supervisor.gateway.admission.types import BreakerState, Refusal
 from supervisor.gateway.lifecycle import ProcessWatch
@@ -392,7 +392,7 @@ class Gateway:
         asked_at = self._clock.monotonic()
         failing = self._watch.failing
         try:
-            answer = await self._in_thread(self._ask, status_client.PING)
+            answer = await self._in_thread(self._ask, pages.PING)
         except (NotRunning, TimedOut, ToolFailed):
             answer = {}
         now = self._clock.monotonic()
@@ -407,23 +407,23 @@ class Gateway:
             processes.send(who, signal.SIGKILL)
 
     def _ask(self, page: str, *, post: bool = False, timeout_s: float = QUESTION_S) -> dict[str, Any]:
-        return status_client.ask(self._home, page, post=post, timeout_s=timeout_s)
+        return pages.ask(self._home, page, post=post, timeout_s=timeout_s)
 
     async def _became_ready(self, failed_before: bool) -> None:
         if failed_before:
             self._say("the gateway runs again")
         if self._child is None:  # an earlier daemon started it: our settings may be others
-            await self._in_thread(lambda: self._ask(status_client.RELOAD, post=True, timeout_s=status_client.RELOAD_S))
+            await self._in_thread(lambda: self._ask(pages.RELOAD, post=True, timeout_s=pages.RELOAD_S))
 
     async def _take_up(self) -> None:
         """Have the gateway read settings and keys that changed."""
         await self._in_thread(self._models.now)
         if self._version != self._models.version:
             self._version = self._models.version
-            await self._in_thread(lambda: self._ask(status_client.RELOAD, post=True, timeout_s=status_client.RELOAD_S))
+            await self._in_thread(lambda: self._ask(pages.RELOAD, post=True, timeout_s=pages.RELOAD_S))
 
     async def _look_at_load(self, who: Identity) -> None:
-        status = await self._in_thread(self._ask, status_client.NOW)
+        status = await self._in_thread(self._ask, pages.NOW)
         settings = await self._in_thread(self._models.now)
         load = _load(status)
         self._publish(load.traffic)
@@ -437,7 +437,7 @@ class Gateway:
         self._tell_if_dead(self._complaints.dead)
         if not load.busy and self._is_outdated(who):
             self._stopped_by_us, self._watch = True, ProcessWatch()
-            await self._in_thread(lambda: self._ask(status_client.STOP, post=True))
+            await self._in_thread(lambda: self._ask(pages.STOP, post=True))
 
     async def _tell_figures(self) -> None:
         now = self._clock.monotonic()
@@ -446,7 +446,7 @@ class Gateway:
         self._figured_at = now
         figures = await self._figures()
         with contextlib.suppress(NightcrewError):  # it is another version, or dies just now: its page does without
-            await self._in_thread(lambda: status_client.fetch(self._home, status_client.CREW, body=figures, timeout_s=QUESTION_S))
+            await self._in_thread(lambda: pages.fetch(self._home, pages.CREW, body=figures, timeout_s=QUESTION_S))
 
     def _is_outdated(self, who: Identity) -> bool:
         """Return whether another version started the gateway, or one with another settings file or log format."""

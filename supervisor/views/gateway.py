@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from supervisor.gateway import lifecycle, status_client
+from supervisor.gateway import lifecycle, pages
 from supervisor.gateway.account import reading, schema
 from supervisor.gateway.account.reading import Figures, Window
 from supervisor.gateway.admission.budget import NIGHT_S
 from supervisor.gateway.admission.types import AgentView, PoolView, Refusal, TrafficView
-from supervisor.gateway.status import status
+from supervisor.gateway.pages import status
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import NightcrewError, NotRunning, one_line
 from supervisor.kernel.format import age, duration, many, money, percent, rfc3339, short
@@ -351,7 +351,7 @@ def look(home: Home, now: float, *, timeout_s: float = 5.0) -> dict[str, Any] | 
         return None
     if home.gateway_record.exists():
         try:
-            return _priced(_known({"running": True, **status_client.ask(home, status_client.STATUS, timeout_s=timeout_s)}, home, now))
+            return _priced(_known({"running": True, **pages.ask(home, pages.STATUS, timeout_s=timeout_s)}, home, now))
         except NightcrewError as error:
             why = "" if isinstance(error, NotRunning) else error.line()
     elif not home.gateway_account.exists():

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from supervisor.gateway import status_client
+from supervisor.gateway import pages
 from supervisor.host import files, processes
 from supervisor.kernel.admission import ADMIT, of_start
 from supervisor.kernel.states import TaskClass
@@ -260,7 +260,7 @@ def test_it_outlives_a_killed_daemon_and_the_next_one_takes_it_over(models: Mode
     models.start()
     looks_end = time.monotonic() + 2 * LOOK_S
     while time.monotonic() < looks_end:
-        answer = status_client.ask(models.house.home, status_client.PING)
+        answer = pages.ask(models.house.home, pages.PING)
         assert (answer["pid"], answer["stopping"]) == (before.identity.pid, False), "a stream is under way"
         time.sleep(0.1)
     models.sim.release("answer")
@@ -304,7 +304,7 @@ def test_down_ends_it_with_the_last_agent_and_not_before(models: Models) -> None
     before = models.record()
     models.house.home.gateway_socket.unlink()
     wait_until(lambda: models.house.home.gateway_socket.exists(), "the socket to be there again", 20)
-    assert status_client.ask(models.house.home, status_client.STATUS) and models.record() == before
+    assert pages.ask(models.house.home, pages.STATUS) and models.record() == before
     models.house.ok("add", "--id", "lives", "sleep 600")
     wait_until(lambda: models.house.task("lives").attempt_state == "running", "it to run")
     models.house.ok("down")

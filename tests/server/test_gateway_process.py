@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.gateway import lifecycle, status_client
+from supervisor.gateway import lifecycle, pages
 from supervisor.host import files, processes
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import NotRunning
@@ -67,7 +67,7 @@ def test_a_record_that_is_none(tmp_path: Path, text: str) -> None:
 def test_nobody_listens(tmp_path: Path) -> None:
     home = Home(files.private_dir(tmp_path / "home"))
     with pytest.raises(NotRunning, match="no gateway is running"):
-        status_client.ask(home, status_client.PING)
+        pages.ask(home, pages.PING)
 
 
 # Its load -------------------------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from agents.protocols import Outcome, Recorded, Usage
-from supervisor.gateway import status_client
+from supervisor.gateway import pages
 from supervisor.host import files
 from supervisor.kernel import kind
 from supervisor.kernel.result import Spent
@@ -50,10 +50,10 @@ def test_tokens_that_went_past_the_gateway_are_counted_once_against_every_cap(mo
     assert judged["cost_usd"] == 0.5
     assert judged["notes"] == ["its model calls went past the gateway: 1,234 tokens by its own account, which count against its caps"]
     assert "went past the gateway" in house.ok("status", "a")
-    shown = status_client.ask(house.home, status_client.STATUS)
+    shown = pages.ask(house.home, pages.STATUS)
     assert (shown["caps"]["cost_per_night"], shown["caps"]["night_usd"]) == (100, 0.5)
     again = {"task": view.id, "epoch": 1, "class": "normal", "model": "x", "tokens": {"input": 5}, "cost_usd": 9.0}
-    assert json.loads(status_client.fetch(house.home, status_client.PAST, post=True, body=again)) == {"charged": False}
+    assert json.loads(pages.fetch(house.home, pages.PAST, post=True, body=again)) == {"charged": False}
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def sitting(models: Models) -> Iterator[Path]:
 
 def caps_of(models: Models) -> float:
     """US dollars that the night has by the gateway."""
-    return float(status_client.ask(models.house.home, status_client.STATUS)["caps"]["night_usd"])
+    return float(pages.ask(models.house.home, pages.STATUS)["caps"]["night_usd"])
 
 
 def test_a_session_that_goes_past_the_gateway_is_counted_while_it_lives(models: Models, sitting: Path) -> None:

@@ -13,7 +13,7 @@ from supervisor.gateway.account.reading import Figures, Percentiles, Window
 from supervisor.gateway.account.writer import Account
 from supervisor.gateway.admission.types import AgentView, BreakerState, DimensionView, PoolKey, PoolView, TrafficView, Usage
 from supervisor.gateway.admission.types import Window as Subscription
-from supervisor.gateway.status import status
+from supervisor.gateway.pages import status
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import LedgerError, ToolFailed
 from supervisor.kernel.states import TaskClass

@@ -22,7 +22,7 @@ from supervisor.features.map import open_map
 from supervisor.features.map import rules as map_rules
 from supervisor.features.map.prompts import ANSWER, Forecast, NoJson, PromptTerms, Seen, answers, fields, forecast, instruction, render
 from supervisor.features.map.worker.check import ANSWER_MAX
-from supervisor.gateway import status_client
+from supervisor.gateway import pages
 from supervisor.gateway.account import charges, reading, schema
 from supervisor.gateway.admission.types import Usage, model_class
 from supervisor.host import untrusted_fs
@@ -363,7 +363,7 @@ def _limits(home: Home, settings: GatewaySettings, model: str) -> Limits | None:
     lane = f"{Api.ANTHROPIC}/{model_class(Api.ANTHROPIC, model)}"
     found: dict[str, float] = {}
     with contextlib.suppress(NightcrewError):
-        for pool in status_client.ask(home, status_client.NOW)["pools"]:
+        for pool in pages.ask(home, pages.NOW)["pools"]:
             for one in pool["dimensions"] if pool["lane"] == lane else ():
                 found[one["name"]] = found.get(one["name"], 0.0) + float(one["limit_per_minute"])
     for upstream in settings.upstreams if not found else ():

@@ -70,12 +70,12 @@ def show() -> None:
     \b
     nightcrew metrics show | grep nightcrew_tasks
     """
-    from supervisor.gateway import status_client
+    from supervisor.gateway import pages
 
     where = home()
     if not where.gateway_record.exists():
         raise NotRunning("nobody serves metrics here", hint="nightcrew metrics token, then nightcrew up -d")
-    click.echo(status_client.fetch(where, status_client.METRICS).decode(), nl=False)
+    click.echo(pages.fetch(where, pages.METRICS).decode(), nl=False)
 
 
 # Token

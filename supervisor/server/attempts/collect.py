@@ -13,7 +13,7 @@ from agents import protocols
 from agents.kinds import Kind, of_task
 from agents.protocols import lines
 from agents.tmux import Tmux
-from supervisor.gateway import status_client
+from supervisor.gateway import pages
 from supervisor.host import files, processes, scratch, untrusted_fs
 from supervisor.host.cgroups import Tree
 from supervisor.host.clock import Clock
@@ -120,7 +120,7 @@ def _after(moment: float, now: float) -> float:
 
 def _status(home: Home) -> dict[str, Any]:
     try:
-        return status_client.ask(home, status_client.NOW, timeout_s=_ASK_S)
+        return pages.ask(home, pages.NOW, timeout_s=_ASK_S)
     except NightcrewError:  # no gateway, or none that answers: then nobody says that a window is spent
         return {"pools": []}
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict
 
-from supervisor.gateway import status_client
+from supervisor.gateway import pages
 from supervisor.gateway.account import reading, schema
 from supervisor.gateway.account.reading import Spans, Totals
 from supervisor.gateway.admission.types import Usage
@@ -115,7 +115,7 @@ def charge_past(home: Home, row: AttemptRow, spec: TaskSpec, model: str, took: t
     }
     body["after"] = after
     try:
-        status_client.fetch(home, status_client.PAST, post=True, body=body)
+        pages.fetch(home, pages.PAST, post=True, body=body)
     except NightcrewError as error:
         return f"it took {sum(tokens.values()):,} tokens past the gateway by its own account, and no cap counts them: {error.line()}"
     return ""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agents.kinds import of_task
-from supervisor.gateway import status_client
+from supervisor.gateway import pages
 from supervisor.host import cgroups, files, untrusted_fs
 from supervisor.host.cgroups import Frozen
 from supervisor.host.clock import Clock
@@ -159,7 +159,7 @@ class Pausing:
 def _requests_of(home: Home, task: str) -> int:
     """How many requests of a task the gateway serves or holds; 0 when no gateway answers."""
     try:
-        agents = status_client.ask(home, status_client.NOW, timeout_s=1.0)["agents"]
+        agents = pages.ask(home, pages.NOW, timeout_s=1.0)["agents"]
     except NightcrewError:
         return 0
     return sum(int(one["in_flight"]) + int(one["queued"]) for one in agents if one["name"] == task)

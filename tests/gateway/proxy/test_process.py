@@ -19,7 +19,7 @@ import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from supervisor.gateway import lifecycle, status_client
+from supervisor.gateway import lifecycle, pages
 from supervisor.host.paths import Home
 from supervisor.kernel.gateway_settings import Limits
 from tests.gateway import kit
@@ -88,7 +88,7 @@ def test_killed_amid_twenty_streams_it_comes_back_where_it_was(gate: kit.Gateway
 
 def counted(gate: kit.GatewayProcess) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     """Every counter that the page shows."""
-    text = status_client.fetch(gate.home, status_client.METRICS).decode()
+    text = pages.fetch(gate.home, pages.METRICS).decode()
     families = [family for family in text_string_to_metric_families(text) if family.type in ("counter", "histogram")]
     return {(one.name, frozenset(one.labels.items())): one.value for family in families for one in family.samples}
 
@@ -168,7 +168,7 @@ def test_its_key_is_nowhere_but_in_itself(gate: kit.GatewayProcess, sim: Simulat
     assert ask(gate, token).status == 200, "and the proxy was not used"
     sim.faults(status=401, message=f"the key {kit.KEY} is revoked", times=2)
     assert ask(gate, token).status == 503
-    shown = status_client.fetch(gate.home, status_client.STATUS) + status_client.fetch(gate.home, status_client.METRICS)
+    shown = pages.fetch(gate.home, pages.STATUS) + pages.fetch(gate.home, pages.METRICS)
     process = Path(f"/proc/{gate.pid}")
     seen = [process.joinpath("cmdline").read_bytes(), shown, gate.output().encode()]
     with contextlib.suppress(PermissionError):  # only root can look at all
@@ -226,7 +226,7 @@ def test_there_is_one_for_each_home(gate: kit.GatewayProcess) -> None:
     second = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert second.returncode == 6
     assert f"pid {first.pid}" in second.stderr
-    assert status_client.ask(gate.home, status_client.PING)["pid"] == first.pid
+    assert pages.ask(gate.home, pages.PING)["pid"] == first.pid
 
 
 def test_a_port_that_another_process_has_is_refused_by_its_pid(gate: kit.GatewayProcess) -> None:
@@ -283,9 +283,9 @@ def test_the_record_says_who_it_is(gate: kit.GatewayProcess) -> None:
     assert shape["upstreams"] == [{"name": "sim", "api": "anthropic"}]
     assert set(shape) == {"schema", "pid", "ticks", "boot_id", "port", "started", "version", "log_format", "upstreams"}
     assert shape["ticks"] == int(Path(f"/proc/{gate.pid}/stat").read_text().rpartition(")")[2].split()[19])
-    assert status_client.ask(gate.home, status_client.PING)["port"] == shape["port"]
-    assert status_client.ask(gate.home, status_client.RELOAD, post=True, timeout_s=status_client.RELOAD_S) == {"reloaded": True}
-    assert status_client.ask(gate.home, status_client.STOP, post=True) == {"stopping": True}
+    assert pages.ask(gate.home, pages.PING)["port"] == shape["port"]
+    assert pages.ask(gate.home, pages.RELOAD, post=True, timeout_s=pages.RELOAD_S) == {"reloaded": True}
+    assert pages.ask(gate.home, pages.STOP, post=True) == {"stopping": True}
     wait_until(lambda: not psutil.pid_exists(gate.pid) or psutil.Process(gate.pid).status() == psutil.STATUS_ZOMBIE, "it to end")
     assert gate.stop() == 0
     assert lifecycle.kept_port(gate.home) == shape["port"], "the next one takes it again"

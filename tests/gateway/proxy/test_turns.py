@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.gateway import status_client
+from supervisor.gateway import pages
 from supervisor.gateway.admission.types import Tick
 from supervisor.host.paths import Home
 from supervisor.kernel.states import TaskClass
@@ -106,12 +106,12 @@ async def test_the_supervisors_page_reads_the_account_at_most_every_fifteen_seco
         for number in (1, 2):
             await gate.post("/v1/messages", kit.messages(), token)
             await kit.settled(gate.home, number)
-            assert await served(status_client.NOW) == 1
+            assert await served(pages.NOW) == 1
         clock.now += 15.0
-        assert await served(status_client.NOW) == 2
+        assert await served(pages.NOW) == 2
         await gate.post("/v1/messages", kit.messages(), token)
         await kit.settled(gate.home, 3)
-        assert await served(status_client.STATUS) == 3, "and a person sees what is so now"
+        assert await served(pages.STATUS) == 3, "and a person sees what is so now"
 
 
 async def test_whoever_waited_too_long_is_told_to_come_back_and_keeps_its_place(tmp_path: Path) -> None:
@@ -200,11 +200,11 @@ async def test_settings_are_read_again_while_streams_go_on(tmp_path: Path) -> No
         waiting = asyncio.create_task(gate.post("/v1/messages", kit.messages(), gate.crew.agent("run/b")))
         await queued(gate, 1)
         gate.config.write_text("[gateway]\nno_such_key = 1\n")
-        refused = await gate.session.post(gate.url + status_client.RELOAD, headers=gate.crew.admin)
+        refused = await gate.session.post(gate.url + pages.RELOAD, headers=gate.crew.admin)
         assert refused.status == 400
         assert "no_such_key" in (await refused.json())["error"]
         gate.config.write_text(kit.upstream(gate.home, other.url, more=ONE_AT_A_TIME))
-        done = await gate.session.post(gate.url + status_client.RELOAD, headers=gate.crew.admin)
+        done = await gate.session.post(gate.url + pages.RELOAD, headers=gate.crew.admin)
         assert (done.status, await done.json()) == (200, {"reloaded": True})
         await move(gate, clock, 1.5)
         assert (await waiting).status == 200
