@@ -97,7 +97,7 @@ def _link(one: Page, shown: Page) -> str:
 # `ACT`.
 
 
-STATIC, VENDOR = (File(__file__).parent / name for name in ("static", "vendor"))
+STATIC = File(__file__).parent / "static"
 KEY_HEADER = "X-Nightcrew-Key"
 COOKIE_S = 30 * 86400
 TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
@@ -306,9 +306,8 @@ def _file(request: web.Request, name: str) -> web.Response:
 @cache
 def _files() -> dict[str, tuple[bytes, str, str]]:
     """By name: what it holds, its type, its tag. Read once: nothing that a browser names is ever opened."""
-    bodies = {file.name: file.read_bytes() for file in (*STATIC.iterdir(), *VENDOR.iterdir())}
+    bodies = {file.name: file.read_bytes() for file in STATIC.iterdir()}
     bodies["web.css"] = (STATIC.parents[1] / "base.css").read_bytes() + bodies["web.css"]
-    bodies["uplot.js"] = b"/*!\n%b*/\n%b\nexport default uPlot;\n" % (bodies["LICENSE"], bodies["uPlot.iife.min.js"])
     tags = {name: f'"{hashlib.sha256(body).hexdigest()[:16]}"' for name, body in bodies.items()}
     return {name: (body, TYPES.get(File(name).suffix, "text/plain"), tags[name]) for name, body in bodies.items()}
 

@@ -7,7 +7,6 @@ import contextlib
 import errno
 import json
 import os
-import re
 import secrets
 import signal
 import socket
@@ -18,7 +17,6 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from aiohttp import web
@@ -31,17 +29,14 @@ from supervisor.features.api import routes
 from supervisor.features.api.acting import VerbDoors
 from supervisor.features.api.rows import TokenBook
 from supervisor.features.api.rules import Kind, Token
-from supervisor.features.map import open_map
 from supervisor.host import files, procfs, untrusted_fs
 from supervisor.host.paths import Home
-from supervisor.kernel.errors import ConfigError, NightcrewError, NotFound, Refused, TimedOut, ToolFailed, UsageError, one_line
-from supervisor.kernel.format import duration, rfc3339
+from supervisor.kernel.errors import ConfigError, NightcrewError, NotFound, Refused, TimedOut, ToolFailed, UsageError
+from supervisor.kernel.format import duration
 from supervisor.kernel.names import Identity
 from supervisor.store import sqlite
-from supervisor.views.status import cut
-from supervisor.views.web import crew_pages, drawing, models, pages
-from supervisor.views.web.events import Feature, State, plain
-from supervisor.views.web.pages import Asked, Sources, number
+from supervisor.views.web import crew_pages, limits, pages, records
+from supervisor.views.web.events import Feature, State
 from supervisor.views.web.server import Connections, Server, application, logger, more_files
 from supervisor.views.web.sessions import Names, Sessions, Tokens, Who
 
@@ -241,72 +236,6 @@ def _who(token: Token | None) -> Who | None:
     return Who(token.id, token.user, token.scopes)
 
 
-# Maps
-# ----
-# Maps, the newest first, read from their files: what is done, what failed, who works at what.
-
-
-MAPS, WORKERS, FAILED = 20, 50, 20
-TEXT = 200
-"""Characters of an item, and of why it failed."""
-_NAME = re.compile(r"[0-9a-f]{12}\Z")
-Shape = dict[str, Any]
-
-
-def maps(home: Home, asked: Asked) -> Shape:
-    """`maps`, those that were written last first, from the `skip`th on; `older`: how many come before the next page."""
-    skip = number(asked, "skip") or 0
-    names = _newest(home.root / "maps")
-    shown = names[skip : skip + MAPS]
-    return {"maps": [_map(home, name) for name in shown], "older": skip + MAPS if len(names) > skip + MAPS else None}
-
-
-def _newest(directory: Path) -> list[str]:
-    found = []
-    with contextlib.suppress(FileNotFoundError):
-        for place in directory.iterdir():
-            with contextlib.suppress(OSError):
-                if _NAME.match(place.name):
-                    found.append(((place / "map.db").lstat().st_mtime, place.name))
-    return [name for _, name in sorted(found, reverse=True)]
-
-
-def _map(home: Home, name: str) -> Shape:
-    try:
-        with contextlib.closing(open_map.connect_readonly(open_map.file(home, name))) as db:
-            return _shape(name, db)
-    except NightcrewError as error:
-        return {"id": name, "trouble": error.line()}
-
-
-def _shape(name: str, db: sqlite3.Connection) -> Shape:
-    about, counts = open_map.about_book(db), open_map.counts(db)
-    leases = db.execute("SELECT task, epoch, shard, json_array_length(positions) AS items FROM lease ORDER BY task LIMIT ?", (WORKERS,))
-    workers = [dict(row) for row in leases]
-    left, item_s = counts["waiting"], float(about["item_s"])
-    return {
-        "id": name, "trouble": "", "title": one_line(str(about["title"])), "run": about["run"] or None, "state": about["state"],
-        "why": one_line(str(about["why"])), "began": rfc3339(about["began"] or None), "ended": rfc3339(about["ended"] or None),
-        **counts, "workers": workers, "item_s": item_s or None,
-        "left_s": left * item_s / len(workers) if workers and item_s and left else None,
-        "failures": _failures(db),
-    }  # fmt: skip
-
-
-def _failures(db: sqlite3.Connection) -> list[Shape]:
-    """The first items that failed, each with why."""
-    sql = "SELECT name, tries, text FROM item WHERE state = 'failed' ORDER BY position LIMIT ?"
-    return [{"item": _text(_decoded(row["name"])), "tries": row["tries"], "why": _text(row["text"])} for row in db.execute(sql, (FAILED,))]
-
-
-def _decoded(name: bytes) -> str:
-    return bytes(name).decode("utf-8", "replace")
-
-
-def _text(given: object) -> str:
-    return cut(one_line(str(given or "")), TEXT)
-
-
 # Sources
 # -------
 # Who looks for the pages beside the crew's: the files of one home, the supervisor for what it alone knows, and a command for a
@@ -318,74 +247,38 @@ VERIFY_S, AGAIN_S = 60.0, 20.0
 """A check of the audit log may take so long; one that is younger than the other answers again."""
 
 
-def sources(home: Home) -> Sources:
-    """Of one home."""
-    check, looks = Check(), models.Looks()
-    return Sources(
-        reads={
-            "runs": lambda asked: drawing.runs(asked, pages.runs(home, asked)),
-            "run": lambda asked: _run(home, asked),
-            "trains": lambda asked: drawing.trains(asked, pages.trains(home, asked)),
-            "maps": lambda asked: drawing.maps(asked, maps(home, asked)),
-            "memory": lambda asked: _memory(home, asked),
-            "mail": lambda asked: _mail(home, asked),
-            "audit": lambda asked: _audit(home, asked),
-            "audit-verify": lambda _: drawing.verdict(check.verify()),
-            "resources": lambda _: drawing.resources(_resources(home)),
-            **({"more": lambda _: drawing.more(more_tables(home))} if any(feature.sections for feature in contract.others()) else {}),
-        },
-        report=lambda run, kind: pages.page(home, run, kind),
-        topics={"limits": lambda rest: LimitsTopic(home, looks, rest), "ledger": lambda rest: LedgerTopic(home, rest)},
-    )
+Shape = dict[str, Any]
 
 
-def _run(home: Home, asked: Asked) -> Shape:
-    found = pages.run(home, {**asked, "now": str(time.time())})
-    one = found["run"]
-    return drawing.run(asked, found, {kind: pages.report_address(one["id"], kind) for kind in one["reports"]})
+def other_pages(home: Home) -> Feature:
+    """The pages beside the crew's."""
+    check, looks = Check(), limits.Looks()
+    reads: dict[str, pages.Read] = {
+        "limits": lambda asked: limits.page(home, looks, asked, time.time()),
+        "runs": lambda asked: pages.runs(home, asked),
+        "run": lambda asked: pages.run(home, asked, time.time()),
+        "trains": lambda asked: pages.trains(home, asked),
+        "maps": lambda asked: pages.maps(home, asked),
+        "memory": lambda asked: records.one_note(home, asked) if asked.get("path") else records.notes(home, asked),
+        "mail": lambda asked: (records.thread if asked.get("thread") else records.mails)(home, asked, time.time()),
+        "audit": lambda asked: (records.journal if asked.get("of") == "journal" else records.audit)(home, asked),
+        "audit-verify": lambda _: records.verdict(check.verify()),
+        "resources": lambda _: _resources(home),
+    }
+    if any(feature.sections for feature in contract.others()):
+        reads["more"] = lambda _: records.more(home)
+    return pages.feature(home, reads, {"ledger": lambda rest: LedgerTopic(home, rest)})
 
 
-def _memory(home: Home, asked: Asked) -> Shape:
-    if asked.get("path"):
-        return drawing.one_note(asked, models.one_note(home, asked))
-    return drawing.notes(asked, models.notes(home, asked))
-
-
-def _mail(home: Home, asked: Asked) -> Shape:
-    now = time.time()
-    if asked.get("thread"):
-        return drawing.thread(asked, models.thread(home, asked, now))
-    return drawing.mails(asked, models.mails(home, asked, now))
-
-
-def _audit(home: Home, asked: Asked) -> Shape:
-    if asked.get("of") == "journal":
-        return drawing.journal(asked, models.journal(home, asked))
-    return drawing.audit(asked, models.log(home, asked))
-
-
-def more_tables(home: Home) -> Mapping[str, Any]:
-    """Return the sections of other packages; a package that fails is named with its error."""
-    found: list[Mapping[str, Any]] = []
-    for feature in contract.others():
-        try:
-            sections = contract.load(feature.sections)(home) if feature.sections else ()
-        except Exception as error:  # noqa: BLE001 - the code of another package may raise anything, and the other sections are shown
-            found.append({"title": feature.name, "columns": ["Error"], "rows": [[f"{type(error).__name__}: {error}"]]})
-            continue
-        found += [{"title": one.title, "columns": one.columns, "rows": one.rows} for one in sections]
-    return {"sections": found}
-
-
-def _resources(home: Home) -> Mapping[str, Any]:
+def _resources(home: Home) -> Shape:
     reserve = None
     with contextlib.suppress(ConfigError):  # doctor says what is wrong with it
         reserve = user.load(user.path(), usable_cores=1).cores_reserve
     try:
         found = protocol.call(home.daemon_socket, "capacity", {}, timeout_s=ASK_S)
     except NightcrewError as error:
-        return models.resources(home, None, error.line(), reserve)
-    return models.resources(home, found, "", reserve)
+        return records.resources(home, None, error.line(), reserve)
+    return records.resources(home, found, "", reserve)
 
 
 class Check:
@@ -418,28 +311,6 @@ class Check:
             said = done.stderr.strip().partition("\n")[0] or f"exit code {done.returncode}"
             raise ToolFailed("the audit log was not checked", why=said, hint="nightcrew audit verify") from error
         return found
-
-
-class LimitsTopic:
-    """Tokens against the limits, for all browsers that show them. What was seen is kept while nobody looks."""
-
-    pause_s = 2.0
-
-    def __init__(self, home: Home, looks: models.Looks, rest: str) -> None:
-        if rest:
-            raise UsageError("the topic limits has no parts", on=rest)
-        self._home, self._looks = home, looks
-
-    def look(self) -> State:
-        """As `Topic.look`."""
-        try:
-            found: State = plain(drawing.limits(models.limits(self._home, self._looks, time.time())))
-        except (ValueError, KeyError, TypeError) as error:  # a row, or an answer, that no version of ours makes
-            return {"trouble": f"the figures cannot be read ({type(error).__name__}): nightcrew gateway status"}
-        return found
-
-    def close(self) -> None:
-        """As `Topic.close`."""
 
 
 class LedgerTopic:
@@ -493,7 +364,7 @@ def features(where: Home, verbs: Mapping[str, str]) -> Sequence[Feature]:
     """In the order of the navigation."""
     crew = crew_pages.CrewPage(lambda: Lookout(where), VerbActs(where, verbs))
     agent = crew_pages.feature(lambda: Lookout(where), ReviewActs(where), crew.acted)
-    return (crew.feature(), agent, pages.feature(sources(where)), routes.feature(where, VerbDoors(where)))
+    return (crew.feature(), agent, other_pages(where), routes.feature(where, VerbDoors(where)))
 
 
 def tokens(where: Home) -> Tokens:

@@ -20,12 +20,12 @@ from supervisor.features.map.open_map import Item
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import LedgerError, NotFound, TimedOut, ToolFailed, UsageError
 from supervisor.store.ledger import Ledger
-from supervisor.views.web import models, serving
+from supervisor.views.web import pages, serving
 from supervisor.views.web.events import plain
-from supervisor.views.web.models import Looks
 from supervisor.views.web.pages import Recent
-from supervisor.views.web.serving import Check, LedgerTopic, LimitsTopic
+from supervisor.views.web.serving import Check, LedgerTopic
 from tests.store.kit import Wall, submit
+from tests.views.web.elements import leads, rows, text
 
 
 @given(st.text())
@@ -123,19 +123,9 @@ def test_the_ledgers_number_changes_with_each_commit_and_with_the_file(tmp_path:
     topic.close()
 
 
-def test_topics_have_no_parts_and_figures_that_cannot_be_read_are_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for made in (lambda: LedgerTopic(Home(tmp_path), "x"), lambda: LimitsTopic(Home(tmp_path), Looks(), "x")):
-        with pytest.raises(UsageError):
-            made()
-    topic = LimitsTopic(Home(tmp_path), Looks(), "")
-    assert "no gateway has run here" in topic.look()["trouble"]
-
-    def broken(*_: object) -> None:
-        raise KeyError("agents")
-
-    monkeypatch.setattr(models, "limits", broken)
-    assert "cannot be read (KeyError)" in topic.look()["trouble"]
-    topic.close()
+def test_topics_have_no_parts(tmp_path: Path) -> None:
+    with pytest.raises(UsageError):
+        LedgerTopic(Home(tmp_path), "x")
 
 
 # Maps -----------------------------------------------------------------------------------------------------------------------------
@@ -154,19 +144,20 @@ def made_map(home: Home, number: int) -> str:
 
 def test_maps_come_the_newest_first_and_a_damaged_one_keeps_none_from_being_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = Home(tmp_path)
-    assert serving.maps(home, {}) == {"maps": [], "older": None}
-    monkeypatch.setattr(serving, "MAPS", 2)
+    assert "Nothing was mapped yet" in text(pages.maps(home, {})["nodes"][0])
+    monkeypatch.setattr(pages, "MAPS", 2)
     names = [made_map(home, number) for number in range(3)]
     for at, name in enumerate(names):
         os.utime(open_map.file(home, name), (at, at))
     open_map.file(home, names[2]).write_bytes(b"x" * 4096)
     os.utime(open_map.file(home, names[2]), (2, 2))
     (home.root / "maps" / "..evil").mkdir()
-    first = serving.maps(home, {})
-    assert [one["id"] for one in first["maps"]] == [names[2], names[1]] and "damaged" in first["maps"][0]["trouble"]
-    found = first["maps"][1]
-    assert (found["total"], found["failed"], found["waiting"], found["left_s"]) == (3, 1, 2, 8.0)
-    assert found["failures"] == [{"item": "<b>\ufffd\\x1b.py", "tries": 2, "why": "exit\\ncode"}]
-    assert found["workers"] == [{"task": "r/w1", "epoch": 1, "shard": 7, "items": 1}]
-    rest = serving.maps(home, {"skip": str(first["older"])})
-    assert [one["id"] for one in rest["maps"]] == [names[0]] and rest["older"] is None
+    first = pages.maps(home, {})
+    damaged, found = (text(node) for node in first["nodes"][:2])
+    assert damaged.startswith(names[2]) and "damaged" in damaged
+    assert found.startswith("map 1\\u202e W running 1 of 3 (33%)") and "1 failed, 2 to do; 4s an item, about 8s left" in found
+    name = "map 1\\u202e"
+    assert rows(first, f"Items of {name} that failed") == [{"Item": "<b>\ufffd\\x1b.py", "Tries": "2", "Why": "exit\\ncode"}]
+    assert rows(first, "Workers") == [{"Worker": "r/w1", "Attempt": "1", "Shard": "7", "Items": "1"}]
+    rest = pages.maps(home, leads(first, "Older maps"))
+    assert text(rest["nodes"][0]).startswith("map 0") and not leads(rest, "Older maps")

@@ -15,9 +15,11 @@ let key = takeKey();
 
 // Elements
 
+const SVG = new Set(["svg", "path", "line", "rect", "text", "title"]);
+
 /** An element. `attrs`: attributes, `on...` listeners, `class`, and `dataset`; children are nodes or texts. */
 export function el(tag, attrs = {}, ...children) {
-  const made = document.createElement(tag);
+  const made = SVG.has(tag) ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
   for (const [name, value] of Object.entries(attrs)) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith("on")) made.addEventListener(name.slice(2), value);

@@ -1,14 +1,11 @@
 // The figures of the page, spelled as supervisor/kernel/format.py spells them. What is unknown is null.
 
 const two = (number) => String(number).padStart(2, "0");
-const isNone = (value) => value === null || value === undefined;
 
-/** `40ms`, `4.2s`, `12s`, `3m20s`, `2h05m`, `4d03h`. */
-export function duration(seconds) {
-  if (isNone(seconds)) return null;
-  if (seconds > 0 && seconds < 0.9995) return `${(seconds * 1000).toFixed(0)}ms`;
-  if (seconds > 0 && seconds < 9.95) return `${seconds.toFixed(1)}s`.replace(".0s", "s");
-  const whole = Math.max(0, Math.round(seconds));
+/** Of what goes on, in whole seconds: `12s`, `3m20s`, `2h05m`, `4d03h`. */
+export function age(seconds) {
+  if (seconds === null || seconds === undefined) return null;
+  const whole = Math.max(0, Math.trunc(seconds));
   for (const [unit, length, part, shorter] of [["d", 86400, "h", 3600], ["h", 3600, "m", 60], ["m", 60, "s", 1]]) {
     const rest = Math.floor((whole % length) / shorter);
     if (whole >= length) return `${Math.floor(whole / length)}${unit}${rest ? two(rest) + part : ""}`;
@@ -16,18 +13,6 @@ export function duration(seconds) {
   return `${whole}s`;
 }
 
-/** Of what goes on: whole seconds, rounded down. */
-export const age = (seconds) => duration(isNone(seconds) ? null : Math.trunc(seconds));
-
-/** Tokens: `840`, `1.2k`, `61k`, `3.4M`. */
-export function short(count) {
-  if (isNone(count)) return null;
-  let value = count, unit = "";
-  for (const larger of ["k", "M", "G"]) if (Math.abs(value) >= 999.5) [value, unit] = [value / 1000, larger];
-  return `${value.toFixed(unit && Math.abs(value) < 9.95 ? 1 : 0)}${unit}`;
-}
-
-export const percent = (part, digits = 0) => (isNone(part) ? null : `${(Number((100 * part).toFixed(digits)) + 0).toFixed(digits)}%`);
 /** `14:05:09`, local time. */
 export const clock = (when) => [when.getHours(), when.getMinutes(), when.getSeconds()].map(two).join(":");
 

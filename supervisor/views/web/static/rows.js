@@ -5,6 +5,7 @@ import { main, nodes, redraw } from "./show.js";
 const query = new URLSearchParams(location.search), [, name, ...rest] = location.pathname.split("/");
 if (rest.length) query.set("run", decodeURIComponent(rest[0]));
 const isLive = name !== "more" && (name === "run" || !["before", "after", "skip", "version"].some((word) => query.get(word)));
+const CHANGES = ["limits"]; // what they show changes without a commit
 const heading = el("h1", {}, document.title.replace(/ - nightcrew$/, "")), trouble = el("p", { class: "trouble", role: "alert", hidden: true });
 const body = el("div", { class: "body" });
 main.append(heading, trouble, body);
@@ -19,7 +20,7 @@ async function look() {
     if (version) query.set("seen", version); // the server gives an answer to all who ask for the same: after a commit it must be another question
     const shape = await get(`/data/${name}?${query}`), text = JSON.stringify(shape);
     trouble.hidden = true;
-    if (text !== known) {
+    if (text !== known && !document.activeElement.matches("main select")) { // a list that is open stays open
       known = text;
       setText(heading, shape.title);
       redraw(body, nodes(shape.nodes));
@@ -38,5 +39,6 @@ async function look() {
 look();
 if (isLive) {
   follow(["ledger"], (topic, state) => { version = state.get("version") || ""; look(); });
+  if (CHANGES.includes(name)) setInterval(() => { if (!document.hidden) look(); }, 2000);
   document.addEventListener("visibilitychange", () => { if (!document.hidden) look(); });
 }

@@ -22,8 +22,10 @@ from supervisor.views.web import pages as web_pages
 from tests.gateway.account.kit import NOW
 from tests.store.kit import RUN, Wall, spec, submission, submit, whole
 from tests.views.report.kit import report
+from tests.views.web.elements import leads, rows, text
 from tests.views.web.models.test_limits import sent, write
 
+RUNS, TASKS = "Runs, the newest first", "Tasks, in the plan's order"
 HOSTILE = "<img src=x onerror=alert(1)>\x1b]52;c;AAAA\x07\u202e"
 
 
@@ -31,7 +33,7 @@ def test_nothing_yet_is_a_sentence(home: Home) -> None:
     with pytest.raises(NotFound, match="nothing was ever run here"):
         web_pages.runs(home, {})
     with pytest.raises(NotFound, match="nothing was ever run here"):
-        web_pages.run(home, {"run": RUN})
+        web_pages.run(home, {"run": RUN}, NOW)
 
 
 def test_a_damaged_ledger_is_a_sentence(home: Home) -> None:
@@ -49,7 +51,7 @@ def test_a_ledger_that_somebody_holds_is_a_sentence_soon(home: Home, ledger: Led
         holder.execute("UPDATE run SET title = title")
         with pytest.raises(LedgerError, match="locked"):
             web_pages.runs(home, {})
-    assert web_pages.runs(home, {})["runs"]
+    assert rows(web_pages.runs(home, {}), RUNS)
 
 
 def test_runs_come_the_newest_first_a_page_at_a_time(home: Home, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,12 +62,12 @@ def test_runs_come_the_newest_first_a_page_at_a_time(home: Home, ledger: Ledger,
     seen, older = list[str](), ""
     while True:
         page = web_pages.runs(home, {"before": older})
-        seen += [one["id"] for one in page["runs"]]
-        if not (older := page["older"] or ""):
+        seen += [one["Run"] for one in rows(page, RUNS)]
+        if not (older := leads(page, "Older runs").get("before", "")):
             break
     assert seen == [f"0731-aaa{number}" for number in (4, 3, 2, 1, 0)]
-    newest = web_pages.runs(home, {})["runs"][0]
-    assert (newest["counts"], newest["night"], newest["reports"], newest["archived"]) == ({"done": 1, "ready": 1}, None, [], False)
+    newest = rows(web_pages.runs(home, {}), RUNS)[0]
+    assert (newest["Tasks"].split(), newest["Marks"]) == (["D", "done", "1", "q", "ready", "1"], "")
 
 
 def test_after_the_ledgers_come_those_of_the_archive_each_once(home: Home, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,20 +78,20 @@ def test_after_the_ledgers_come_those_of_the_archive_each_once(home: Home, ledge
     ledger.db.execute("DELETE FROM task WHERE run = '0730-old0'")
     ledger.db.execute("DELETE FROM run WHERE id = '0730-old0'")
     submit(ledger, "a", run="0731-new0")
-    assert [one["id"] for one in web_pages.runs(home, {})["runs"]] == ["0731-new0", "0730-both", "0730-old0"]
+    assert [one["Run"] for one in rows(web_pages.runs(home, {}), RUNS)] == ["0731-new0", "0730-both", "0730-old0"]
     monkeypatch.setattr(web_pages, "ROWS", 2)
     first = web_pages.runs(home, {})
-    assert [one["id"] for one in first["runs"]] == ["0731-new0", "0730-both"]
-    then = web_pages.runs(home, {"before": first["older"]})
-    assert [(one["id"], one["archived"]) for one in then["runs"]] == [("0730-old0", True)] and then["older"] is None
-    assert web_pages.run(home, {"run": "0730-old0"})["run"]["id"] == "0730-old0"
+    assert [one["Run"] for one in rows(first, RUNS)] == ["0731-new0", "0730-both"]
+    then = web_pages.runs(home, leads(first, "Older runs"))
+    assert [(one["Run"], one["Marks"]) for one in rows(then, RUNS)] == [("0730-old0", "– archived")] and not leads(then, "Older runs")
+    assert web_pages.run(home, {"run": "0730-old0"}, NOW)["title"] == "Run 0730-old0"
 
 
 def test_a_night_says_its_terms(home: Home, ledger: Ledger) -> None:
     terms = NightTerms(cost_max=40.0, parallel=3)
     ledger.submit(submission("conductor", key="n", night=NightOrder(terms, "/p.toml", "ab", "")), "1122-nnnn")
-    [found] = web_pages.runs(home, {})["runs"]
-    assert found["night"] == {"state": "open", "terms": "$40.00, 3 at once", "why": ""}
+    [found] = rows(web_pages.runs(home, {}), RUNS)
+    assert found["Marks"] == "N night, open: $40.00, 3 at once"
 
 
 def result(**facts: Any) -> str:
@@ -108,26 +110,27 @@ def test_one_run_has_its_tasks_what_they_waited_for_and_what_it_took(home: Home,
     ledger.commit(whole(two, 1, End.FAILED, TaskState.FAILED))
     ledger.of(Waits).begin("0123456789ab", Wait(0, three, 1, WaitKind.LEASE, "src/**", (one,), wall.now, wall.now + 60))
     write(home.gateway_account, [sent(NOW, agent=one), sent(NOW, agent=two), sent(NOW, agent="0731-aaaab/one")])
-    found = web_pages.run(home, {"run": RUN, "now": str(wall.now + 5)})
-    assert [(task["name"], task["state"]) for task in found["tasks"]] == [("one", "done"), ("two", "failed"), ("three", "ready")]
-    first = found["tasks"][0]
-    assert (first["title"], first["tokens"], first["cost_usd"], first["tokens_s"]) == (HOSTILE, 1200, 0.25, 7.5)
-    assert (first["files"], first["plus"], first["minus"]) == (2, 10, 3)
-    spent = found["spent"]
-    assert (spent["requests"], spent["tokens"], spent["cost_usd"]) == (2, 2 * 1030, 0.04), "of this run alone"
-    assert found["waits"]["seconds"] == 5.0 and found["waits"]["top"][0]["whom"] == one
+    found = web_pages.run(home, {"run": RUN}, wall.now + 5)
+    tasks = rows(found, TASKS)
+    assert [(task["Task"], task["State"]) for task in tasks] == [("one", "D done"), ("two", "F failed"), ("three", "q ready")]
+    first = tasks[0]
+    assert (first["What"].strip(), first["Tokens"], first["Cost"], first["Tokens wait"]) == (HOSTILE, "1.2k", "$0.25", "7.5s")
+    assert first["Changes"] == "2 files +10 −3"
+    assert "Cost$0.04Tokens2.1k" in text(found["nodes"][2]) and "Requests2" in text(found["nodes"][2]), "of this run alone"
+    [waited] = rows(found, "The longest waits")
+    assert (waited["Together"], waited["For whom"]) == ("5s", one)
     with pytest.raises(NotFound):
-        web_pages.run(home, {"run": "0731-none"})
+        web_pages.run(home, {"run": "0731-none"}, NOW)
 
 
 def test_the_tasks_of_a_large_run_come_a_page_at_a_time(home: Home, ledger: Ledger) -> None:
     made = submit(ledger, *(f"t{number}" for number in range(2 * web_pages.ROWS + 1)))
     seen, after = list[str](), ""
     while True:
-        page = web_pages.run(home, {"run": RUN, "after": after})
-        assert len(page["tasks"]) <= web_pages.ROWS
-        seen += [one["id"] for one in page["tasks"]]
-        if not (after := page["more"] or ""):
+        page = web_pages.run(home, {"run": RUN, "after": after}, NOW)
+        assert len(rows(page, TASKS)) <= web_pages.ROWS
+        seen += [f"{RUN}/{one['Task']}" for one in rows(page, TASKS)]
+        if not (after := leads(page, "More tasks").get("after", "")):
             break
     assert seen == made
 
@@ -150,7 +153,7 @@ def test_a_report_is_made_anew_from_its_json_under_the_policy_that_fits_it(home:
     policy = web_pages.report_policy()
     assert policy.startswith(own) and own.startswith("default-src 'none'; script-src 'sha256-")
     assert "sandbox allow-scripts;" in policy and "allow-same-origin" not in policy
-    assert web_pages.runs(home, {})["runs"][0]["reports"] == ["report"]
+    assert rows(web_pages.runs(home, {}), RUNS)[0]["Marks"] == "R report"
 
 
 @pytest.mark.parametrize("data", [b"{}", b"[1]", b"no json", b'{"schema": 1, "tasks": 7}', b"\xff\xfe"])
