@@ -35,8 +35,6 @@ LEASES_KEPT = 256
 """Ended leases of a task that are remembered."""
 TAKEN_BACK = "a person ended it"
 """Begins why a lease ended that a person took from its holder."""
-_SINCE = 6
-"""The schema that brought the table: a reader may meet a ledger that no newer supervisor has opened yet."""
 
 
 class Leases(Tables):
@@ -160,15 +158,11 @@ class Leases(Tables):
 
 def held(db: sqlite3.Connection, project: str) -> list[Lease]:
     """What is held in a project, the oldest first."""
-    if db.execute("PRAGMA user_version").fetchone()[0] < _SINCE:
-        return []
     return _leases(db, "WHERE project = ? AND ended IS NULL ORDER BY fence", project)
 
 
 def ahead(db: sqlite3.Connection, tasks: Collection[str]) -> dict[str, Lease]:
     """By task, of those that have paths and are held up: a lease that overlaps them. The rule is that of `core.path_rules`."""
-    if db.execute("PRAGMA user_version").fetchone()[0] < _SINCE:
-        return {}
     rows = db.execute(
         """SELECT id, project, json_extract(spec, '$.paths') AS paths FROM task
            WHERE id IN (SELECT value FROM json_each(?)) AND json_array_length(spec, '$.paths') > 0""",
@@ -265,8 +259,6 @@ class Waits(Tables):
 
 def open_of(db: sqlite3.Connection, tasks: Collection[str]) -> dict[str, list[Wait]]:
     """What these tasks wait for now, the oldest first; only those that wait for something."""
-    if db.execute("PRAGMA user_version").fetchone()[0] < _SINCE:
-        return {}
     found: dict[str, list[Wait]] = {}
     query = "SELECT * FROM wait WHERE ended IS NULL AND task IN (SELECT value FROM json_each(?)) ORDER BY number"
     for row in db.execute(query, (json.dumps(list(tasks)),)):
@@ -287,9 +279,7 @@ class Waited:
 
 
 def waited(db: sqlite3.Connection, tasks: Collection[str], now: float) -> list[Waited]:
-    """What these tasks waited for by `now`, the most time first; nothing in an older ledger."""
-    if db.execute("PRAGMA user_version").fetchone()[0] < _SINCE:
-        return []
+    """What these tasks waited for by `now`, the most time first."""
     rows = db.execute(
         """SELECT task, kind, holders, count(*), sum(max(0, coalesce(ended, :now) - since)), max(max(0, coalesce(ended, :now) - since))
            FROM wait WHERE task IN (SELECT value FROM json_each(:tasks)) GROUP BY task, kind, holders ORDER BY 5 DESC, task, holders""",

@@ -16,9 +16,6 @@ from supervisor.kernel.states import TaskState
 from supervisor.store import queries
 from supervisor.store.queries import OPEN, TaskView
 
-_SINCE = 7
-"""The schema that brought the table: a reader may meet a ledger that no newer supervisor has opened yet."""
-
 
 class Choices(Tables):
     """The writer's door to them."""
@@ -44,8 +41,6 @@ def choice(db: sqlite3.Connection, group: str) -> Choice | None:
 
 def choices(db: sqlite3.Connection, groups: Collection[str]) -> dict[str, Choice]:
     """The same of several."""
-    if db.execute("PRAGMA user_version").fetchone()[0] < _SINCE:
-        return {}
     rows = db.execute("SELECT c.* FROM json_each(?) j JOIN choice c ON c.task = j.value", (json.dumps(list(groups)),)).fetchall()
     return {row["task"]: _choice(row) for row in rows}
 

@@ -165,8 +165,6 @@ def key(task: str, text: str) -> str:
 # -------------
 
 
-_SINCE = 7
-"""The schema that brought the tables: a reader may meet a ledger that no newer supervisor has opened yet."""
 _SAID = ("task", "tip", "path", "first", "last", "quoted", "text")
 """Columns of what a person said, and of what."""
 
@@ -254,20 +252,14 @@ def _sent(desk: WriteAccess, task: str, numbers: Collection[int], to: str, deliv
     desk.journal(task, None, "reviewed", {"comments": len(numbers), "to": to})
 
 
-def _is_there(db: sqlite3.Connection) -> bool:
-    return bool(db.execute("PRAGMA user_version").fetchone()[0] >= _SINCE)
-
-
 def decision(db: sqlite3.Connection, task: str) -> Decision | None:
     """The verdict on a task's result, if any."""
-    row = db.execute("SELECT * FROM verdict WHERE task = ?", (task,)).fetchone() if _is_there(db) else None
+    row = db.execute("SELECT * FROM verdict WHERE task = ?", (task,)).fetchone()
     return None if row is None else _decision(row)
 
 
 def decisions(db: sqlite3.Connection, tasks: Collection[str]) -> dict[str, Decision]:
     """Those on these tasks."""
-    if not _is_there(db):
-        return {}
     asked = json.dumps(list(tasks))
     rows = db.execute("SELECT v.* FROM json_each(?) j JOIN verdict v ON v.task = j.value", (asked,)).fetchall()
     return {row["task"]: _decision(row) for row in rows}
@@ -288,8 +280,6 @@ def claims(db: sqlite3.Connection, tasks: Collection[str]) -> dict[str, Claims]:
 
 
 def _held(db: sqlite3.Connection, tasks: Collection[str]) -> dict[str, str]:
-    if not _is_there(db):
-        return {}
     sql = """SELECT j.value AS task, 'it is in the train ' || t.id AS why FROM json_each(?1) j
                JOIN train_entry e ON e.task = j.value JOIN train t ON t.id = e.train WHERE t.state IN ('running', 'moving')
              UNION SELECT j.value, 'it has an open pull request: ' || p.link FROM json_each(?1) j
@@ -299,8 +289,6 @@ def _held(db: sqlite3.Connection, tasks: Collection[str]) -> dict[str, str]:
 
 def comments(db: sqlite3.Connection, task: str) -> list[Comment]:
     """All comments to a task's result, oldest first."""
-    if not _is_there(db):
-        return []
     rows = db.execute("SELECT * FROM review_comment WHERE task = ? ORDER BY number", (task,)).fetchall()
     return [Comment(**dict(row)) for row in rows]
 

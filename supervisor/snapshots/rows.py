@@ -19,8 +19,6 @@ from supervisor.kernel.names import nearest
 from supervisor.kernel.snapshots import Snapshot, SnapshotSpec, SnapshotState
 from supervisor.store.queries import OPEN
 
-_SINCE = 2
-"""The schema that brought the table: a reader may meet a ledger that no newer supervisor has opened yet."""
 _ROWS = f"""
     SELECT s.*,
            s.run <> '' AND NOT EXISTS (SELECT 1 FROM task t WHERE t.run = s.run AND t.state IN ({OPEN})) AS run_over,
@@ -138,8 +136,6 @@ class Snapshots(Tables):
 
 def every(db: sqlite3.Connection, project: str | None = None) -> tuple[Snapshot, ...]:
     """The snapshots of a project, or of all, by name, the newest of a name first."""
-    if db.execute("PRAGMA user_version").fetchone()[0] < _SINCE:
-        return ()
     where, values = ("", ()) if project is None else ("WHERE s.project = ?", (project,))
     return tuple(_snapshot(row) for row in db.execute(f"{_ROWS} {where} ORDER BY s.project, s.name, s.created DESC, s.id", values))
 

@@ -54,15 +54,7 @@ def reader(ledger: Path, archive: Path, run: str) -> sqlite3.Connection:
 
 def stays(db: sqlite3.Connection, run: str) -> bool:
     """Whether the ledger has this run, and it is not on its way to the archive."""
-    return has_run(db, run) and (not _has_table(db, "leaving") or not _is_leaving(db, run))
-
-
-def _has_table(db: sqlite3.Connection, name: str) -> bool:
-    return db.execute("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?", (name,)).fetchone() is not None
-
-
-def _is_leaving(db: sqlite3.Connection, run: str) -> bool:
-    return db.execute("SELECT 1 FROM leaving WHERE run = ?", (run,)).fetchone() is not None
+    return has_run(db, run) and db.execute("SELECT 1 FROM leaving WHERE run = ?", (run,)).fetchone() is None
 
 
 def archived(task: str) -> Refused:

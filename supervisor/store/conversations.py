@@ -22,10 +22,6 @@ from supervisor.store.sqlite import WriteAccess
 # The conversations of agents in the ledger: which one each attempt has, and who had it before.
 
 
-_SINCE = 4
-"""The schema that brought the table: a reader may meet a ledger that no newer supervisor has opened yet."""
-
-
 @dataclass(frozen=True, slots=True)
 class Held:
     """One attempt that has a conversation, or had it."""
@@ -154,8 +150,6 @@ def of_session(db: sqlite3.Connection, session: str) -> list[Held]:
 
 
 def _held(db: sqlite3.Connection, which: str, *values: object) -> list[Held]:
-    if db.execute("PRAGMA user_version").fetchone()[0] < _SINCE:
-        return []
     return [
         Held(
             row["task"], row["epoch"], row["session"], codec.loads(Origin, row["origin"]) if row["origin"] else None,

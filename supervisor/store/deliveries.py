@@ -10,8 +10,6 @@ from supervisor.contract import Tables
 from supervisor.kernel.conversations import Delivery, DeliveryState, Remarks
 from supervisor.store.sqlite import WriteAccess
 
-_SINCE = 3
-"""The schema that brought the table: a reader may meet a ledger that no newer supervisor has opened yet."""
 _OPEN = "state IN ('pending', 'typing')"
 """Spelled out, since SQLite uses the partial index for exactly these words."""
 
@@ -94,15 +92,11 @@ class Deliveries:
 
 def pending(db: sqlite3.Connection) -> list[Delivery]:
     """Those that wait or are being typed, in the order in which they were sent."""
-    if db.execute("PRAGMA user_version").fetchone()[0] < _SINCE:
-        return []
     return [_delivery(row) for row in db.execute(f"SELECT * FROM delivery WHERE {_OPEN} ORDER BY id")]  # noqa: S608 - ours
 
 
 def of_task(db: sqlite3.Connection, task: str, at_most: int) -> list[Delivery]:
     """The newest of one task, oldest first."""
-    if db.execute("PRAGMA user_version").fetchone()[0] < _SINCE:
-        return []
     found = db.execute("SELECT * FROM delivery WHERE task = ? ORDER BY id DESC LIMIT ?", (task, at_most)).fetchall()
     return [_delivery(row) for row in reversed(found)]
 

@@ -58,8 +58,6 @@ LOOKED_AT = 5000
 """Of all tasks, the newest: among them results are looked for, so that a long history costs nothing."""
 
 
-_CHOSEN_SINCE = 7
-"""The schema; there were no groups of candidates before."""
 _CHOSEN = """AND coalesce(json_extract(t.spec, '$.judge_round'), 0) = 0
     AND (coalesce(json_extract(t.spec, '$.candidate_of'), '') = '' OR EXISTS
         (SELECT 1 FROM dependency d JOIN choice c ON c.task = d.task WHERE d.needs = t.id AND c.winner = t.id))"""
@@ -81,11 +79,10 @@ def of_project(db: sqlite3.Connection, project: str, at_most: int) -> tuple[list
     """The branches of tasks that run or are done, newest first, those of living agents before the others; and how many were left out beyond
     `at_most`. Workers of maps are not among them, whose map merges what they did, nor gates of
     trains, nor candidates of a group that were not chosen, yet or at all, nor who judges them."""
-    chosen = _CHOSEN if db.execute("PRAGMA user_version").fetchone()[0] >= _CHOSEN_SINCE else ""
     rows = db.execute(
         f"""SELECT t.id, t.state, a.epoch, a.branch, a.base_oid FROM task t JOIN attempt a ON a.task = t.id AND a.epoch = t.epoch
            WHERE t.ord > (SELECT coalesce(max(ord), 0) FROM task) - ? AND t.project = ? AND t.state IN (?, ?) AND a.branch IS NOT NULL
-             AND json_extract(t.spec, '$.kind') NOT IN (SELECT value FROM json_each(?)) {chosen}
+             AND json_extract(t.spec, '$.kind') NOT IN (SELECT value FROM json_each(?)) {_CHOSEN}
            ORDER BY t.state = ? DESC, t.ord DESC""",  # noqa: S608 - ours
         (LOOKED_AT, project, TaskState.RUNNING, TaskState.DONE, json.dumps(_NO_RESULTS), TaskState.RUNNING),
     ).fetchall()

@@ -110,17 +110,12 @@ _COLUMNS = """
            coalesce(json_extract(t.spec, '$.assigned'), '') AS assigned,
            r.title AS run_title, (SELECT p.root FROM project p WHERE p.id = t.project) AS root,
            coalesce(json_extract(t.spec, '$.parent'), '') AS parent, coalesce(json_extract(t.spec, '$.parent_epoch'), 0) AS parent_epoch,
-"""
-_WARM = """
            a.snapshot, json_extract(a.layers, '$.backend') AS backend, a.tier, a.port,
            CASE WHEN a.state = 'running' AND a.paused IS NOT NULL AND json_extract(a.paused, '$.resuming') IS NULL
                 THEN coalesce(json_extract(a.paused, '$.until'), 'person') ELSE '' END AS paused,
-           CASE WHEN a.paused IS NOT NULL THEN coalesce(json_extract(a.paused, '$.for'), '') ELSE '' END AS paused_for
+           CASE WHEN a.paused IS NOT NULL THEN coalesce(json_extract(a.paused, '$.for'), '') ELSE '' END AS paused_for,
+           a.account, (SELECT memory FROM need WHERE kind = json_extract(t.spec, '$.kind')) AS memory_expected
 """
-_WARM_1 = "NULL AS snapshot, NULL AS backend, NULL AS tier, NULL AS port, '' AS paused, '' AS paused_for"
-"""Of a ledger that no supervisor of this version has opened yet."""
-_TAKEN = ", a.account, (SELECT memory FROM need WHERE kind = json_extract(t.spec, '$.kind')) AS memory_expected"
-"""From schema 5 on."""
 _FROM = """
     FROM task t JOIN run r ON r.id = t.run LEFT JOIN attempt a ON a.task = t.id AND a.epoch = t.epoch
 """
@@ -151,14 +146,8 @@ def paused_ids(db: sqlite3.Connection) -> list[str]:
     return [str(row[0]) for row in db.execute(f"SELECT id FROM task WHERE state IN ({OPEN}) AND {PAUSED} ORDER BY ord")]  # noqa: S608 - ours
 
 
-_SET_ASIDE_SINCE = 5
-"""The schema; nothing was set aside before."""
-
-
 def set_aside(db: sqlite3.Connection) -> list[tuple[str, str, float]]:
     """The tasks that were set aside until a person says something: each with its question, and since when (seconds since 1970)."""
-    if db.execute("PRAGMA user_version").fetchone()[0] < _SET_ASIDE_SINCE:
-        return []
     sql = """SELECT t.id, coalesce(json_extract(a.paused, '$.question'), substr(t.reason, ?)) AS question,
                     coalesce(json_extract(a.paused, '$.at'), t.changed) AS since
              FROM task t LEFT JOIN attempt a ON a.task = t.id AND a.epoch = t.epoch AND t.state = 'running'
@@ -343,20 +332,12 @@ def outcomes(db: sqlite3.Connection, run: str) -> list[dict[str, Any]]:
     return _outcomes(db, "WHERE t.run = ? ORDER BY t.ord", run)
 
 
-_CHOSEN_SINCE = 7
-"""The schema; there were no groups of candidates before."""
-_OF_NEWEST = "LEFT JOIN attempt a ON a.task = t.id AND a.epoch = t.epoch"
-_OF_CHOSEN = """LEFT JOIN choice c ON c.task = t.id
-    LEFT JOIN attempt a ON a.task = coalesce(c.winner, t.id) AND a.epoch = coalesce(c.epoch, t.epoch)"""
-
-
 def _outcomes(db: sqlite3.Connection, which: str, value: str) -> list[dict[str, Any]]:
-    knows = db.execute("PRAGMA user_version").fetchone()[0] >= _CHOSEN_SINCE
-    of, chosen = (_OF_CHOSEN, ", c.winner AS chosen") if knows else (_OF_NEWEST, ", NULL AS chosen")
     rows = db.execute(
         f"""SELECT t.id, t.name, t.title, t.state, t.reason, json_extract(t.spec, '$.kind') AS kind,
-                   json_extract(t.spec, '$.params') AS params, a.result{chosen}
-            FROM task t {of} {which}""",  # noqa: S608 - one of two literals
+                   json_extract(t.spec, '$.params') AS params, a.result, c.winner AS chosen
+            FROM task t LEFT JOIN choice c ON c.task = t.id
+            LEFT JOIN attempt a ON a.task = coalesce(c.winner, t.id) AND a.epoch = coalesce(c.epoch, t.epoch) {which}""",  # noqa: S608 - ours
         (value,),
     )
     return [
@@ -395,10 +376,7 @@ def backoffs(db: sqlite3.Connection, tasks: Collection[str]) -> dict[str, float]
 
 
 def _views(db: sqlite3.Connection, which: str, values: tuple[Any, ...]) -> list[TaskView]:
-    version = db.execute("PRAGMA user_version").fetchone()[0]
-    warm = _WARM_1 if version < 2 else _WARM if version > 4 else _WARM.replace("a.paused", "a.suspended")
-    taken = _TAKEN if version > 4 else ""
-    found = db.execute(f"{_COLUMNS} {warm} {taken} {_FROM} {which}", values)
+    found = db.execute(f"{_COLUMNS} {_FROM} {which}", values)
     names = [column[0] for column in found.description]  # a row as a dictionary by itself looks up each name
     return [_view(dict(zip(names, row, strict=True))) for row in found]
 

@@ -263,15 +263,18 @@ def remove(path: Path) -> None:
 
 
 def connect_readonly(path: Path, *, book: Book = LEDGER, one_thread: bool = True, busy_s: float = BUSY_S) -> sqlite3.Connection:
-    """Open the file for looking only: never creates, never migrates. Not `one_thread`, whoever uses it sees to it that one thread does at a
-    time. Raises LedgerError as `connect` does, and after `busy_s` seconds where somebody else holds it."""
+    """Open the file for looking only: never creates, never migrates. Queries may name every table and column of this release, also
+    where the file has an older schema. Without `one_thread` the caller makes sure that one thread at a time uses it. Raises LedgerError
+    as `connect` does, and after `busy_s` seconds where another connection holds the file."""
     with explained(path, book):
         if not _present(path, book):
             raise LedgerError(f"no {_noun(book)}", on=str(path), why=book.absent, hint=book.first)
         db = _open(f"{path.absolute().as_uri()}?mode=ro", path, book, one_thread=one_thread, busy_s=busy_s)
         try:
-            _check_version(db, path, book)
+            version = _check_version(db, path, book)
             _check_tables(db, path, book)
+            if version < book.schema:
+                _add_missing(db, book)
         except BaseException:
             db.close()
             raise
@@ -448,15 +451,36 @@ def _prepare(db: sqlite3.Connection) -> None:
 
 def _migrate(db: sqlite3.Connection, path: Path, version: int, book: Book) -> None:
     for number in range(version + 1, book.schema + 1):
-        script = resources.files(book.package).joinpath("migrations", f"{number}.sql").read_text(encoding="utf-8")
         with transaction(db, path, book=book):
-            for statement in _statements(script):
+            for statement in _statements(book, number):
                 db.execute(statement)
             db.execute(f"PRAGMA user_version={number}")
 
 
-def _statements(script: str) -> Iterator[str]:
-    """Split a script into statements (`executescript` would commit the transaction)."""
+def _add_missing(db: sqlite3.Connection, book: Book) -> None:
+    """Add what a file of an older schema lacks, for this connection alone: empty tables, and columns that have their default."""
+    db.execute("PRAGMA temp_store=MEMORY")
+    with contextlib.closing(sqlite3.connect(":memory:")) as whole:
+        for number in range(1, book.schema + 1):
+            for statement in _statements(book, number):
+                whole.execute(statement)
+        for name, made in whole.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'").fetchall():
+            there = _columns(db, name)
+            lacks = [f"{default} AS {column}" for column, default in _columns(whole, name).items() if column not in there]
+            if not there:
+                db.execute(made.replace("CREATE TABLE", "CREATE TEMP TABLE", 1))
+            elif lacks:
+                db.execute(f"CREATE TEMP VIEW {name} AS SELECT *, {', '.join(lacks)} FROM main.{name}")  # noqa: S608 - our own names
+
+
+def _columns(db: sqlite3.Connection, table: str) -> dict[str, str]:
+    """Return the default of each column, as SQL."""
+    return {str(row[1]): str(row[4] or "NULL") for row in db.execute(f"PRAGMA table_info({table})")}
+
+
+def _statements(book: Book, number: int) -> Iterator[str]:
+    """Read the statements that lead to a schema, one by one: `executescript` would commit the transaction."""
+    script = resources.files(book.package).joinpath("migrations", f"{number}.sql").read_text(encoding="utf-8")
     held = ""
     for line in script.splitlines(keepends=True):
         held += line

@@ -19,9 +19,6 @@ from supervisor.kernel.spec import Submission
 from supervisor.store import sqlite
 from supervisor.store.sqlite import WriteAccess
 
-_SINCE = 8
-"""The schema that brought the tables: a reader may meet a ledger that no newer supervisor has opened yet."""
-
 
 class Access(Tables):
     """The writer's door to them; `Ledger.access`."""
@@ -86,20 +83,18 @@ def _handed_over(desk: WriteAccess, submission: Submission, run: str) -> None:
 
 def held(db: sqlite3.Connection) -> dict[str, Token]:
     """Those that are not revoked, by their ids."""
-    if not _is_there(db):
-        return {}
     rows = db.execute("SELECT * FROM access_token WHERE revoked IS NULL ORDER BY created").fetchall()
     return {row["id"]: _token(row) for row in rows}
 
 
 def every(db: sqlite3.Connection) -> list[Token]:
     """All that were ever made, oldest first."""
-    return [_token(row) for row in db.execute("SELECT * FROM access_token ORDER BY created")] if _is_there(db) else []
+    return [_token(row) for row in db.execute("SELECT * FROM access_token ORDER BY created")]
 
 
 def owner(db: sqlite3.Connection, run: str) -> str | None:
     """The user for whom a run was handed over; None: not with a token."""
-    row = db.execute("SELECT user FROM token_run WHERE run = ?", (run,)).fetchone() if _is_there(db) else None
+    row = db.execute("SELECT user FROM token_run WHERE run = ?", (run,)).fetchone()
     return None if row is None else str(row["user"])
 
 
@@ -110,8 +105,6 @@ LOOKED_AT = 1000
 def visible(db: sqlite3.Connection, token: Token, before: int, limit: int, state: str = "") -> tuple[list[str], int]:
     """Ids of tasks of the ledger that a token may know of, the newest first, and the number to go on `before`; 0 begins, and is given when
     these were the last. `state`: only those that are so."""
-    if not _is_there(db):
-        return [], 0
     before = before or 1 << 62
     if token.others:
         sql = "SELECT t.ord, t.id, t.project, t.state FROM task t WHERE t.ord < ? ORDER BY t.ord DESC LIMIT ?"
@@ -140,10 +133,6 @@ def places(db: sqlite3.Connection, token: Token) -> dict[str, str]:
 def _one(db: sqlite3.Connection, token: str) -> Token | None:
     row = db.execute("SELECT * FROM access_token WHERE id = ?", (token,)).fetchone()
     return None if row is None else _token(row)
-
-
-def _is_there(db: sqlite3.Connection) -> bool:
-    return bool(db.execute("PRAGMA user_version").fetchone()[0] >= _SINCE)
 
 
 def reads(kind: str, scopes: str, projects: str) -> bool:

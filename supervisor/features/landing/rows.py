@@ -13,8 +13,6 @@ from supervisor.features.landing.rules import OUT, Entry, EntryState, Gate, Gate
 from supervisor.kernel.errors import NotFound, Refused
 from supervisor.kernel.names import GATE_KEYS, train_of
 
-_SINCE = 7
-"""The schema that brought the tables: a reader may meet a ledger that no newer supervisor has opened yet."""
 _ENTRY = tuple(one.name for one in fields(Entry))
 _GATE = tuple("revision" if one.name == "commit" else one.name for one in fields(Gate))
 _TRAIN = ("base", "state", "restages", "tip", "reason", "by_hand")
@@ -105,7 +103,7 @@ def _is_open(train: Train) -> bool:
 def refuse_open(db: sqlite3.Connection, project: str, branch: str) -> None:
     """Raises Refused while a train is under way into the branch."""
     sql = "SELECT id FROM train WHERE project = ? AND branch = ? AND state IN ('running', 'moving')"
-    found = db.execute(sql, (project, branch)).fetchone() if _is_there(db) else None
+    found = db.execute(sql, (project, branch)).fetchone()
     if found is not None:
         why = f"train {found['id']} is under way into it"
         raise Refused(
@@ -115,8 +113,6 @@ def refuse_open(db: sqlite3.Connection, project: str, branch: str) -> None:
 
 def under_way(db: sqlite3.Connection) -> list[str]:
     """The ids of the trains for which something is to be done: those that are open, and those of which a gate still has to be ended."""
-    if not _is_there(db):
-        return []
     sql = """SELECT id FROM train WHERE state IN ('running', 'moving')
              UNION SELECT train FROM train_gate WHERE state = 'unwanted' ORDER BY 1"""
     return [str(row[0]) for row in db.execute(sql)]
@@ -124,7 +120,7 @@ def under_way(db: sqlite3.Connection) -> list[str]:
 
 def one(db: sqlite3.Connection, train: str) -> TrainRow:
     """Raises NotFound when there is none of that id."""
-    row = db.execute("SELECT * FROM train WHERE id = ?", (train,)).fetchone() if _is_there(db) else None
+    row = db.execute("SELECT * FROM train WHERE id = ?", (train,)).fetchone()
     if row is None:
         raise NotFound("no train", on=train, hint="nightcrew land --status")
     return _row(db, row)
@@ -132,8 +128,6 @@ def one(db: sqlite3.Connection, train: str) -> TrainRow:
 
 def newest(db: sqlite3.Connection, project: str, branch: str = "", at_most: int = 1, before: int = 2**62) -> list[TrainRow]:
     """The trains of a project, or those into one branch of it, newest first; those before the number `before`."""
-    if not _is_there(db):
-        return []
     where, values = ("AND branch = ?", (project, before, branch)) if branch else ("", (project, before))
     sql = f"SELECT * FROM train WHERE project = ? AND number < ? {where} ORDER BY number DESC LIMIT {at_most:d}"  # noqa: S608 - literals of ours
     return [_row(db, row) for row in db.execute(sql, values).fetchall()]
@@ -143,10 +137,6 @@ def task_of_key(db: sqlite3.Connection, key: str) -> str:
     """The one task of the run that was submitted with a key, or ""."""
     row = db.execute("SELECT t.id FROM run r JOIN task t ON t.run = r.id WHERE r.key = ?", (key,)).fetchone()
     return "" if row is None else str(row[0])
-
-
-def _is_there(db: sqlite3.Connection) -> bool:
-    return bool(db.execute("PRAGMA user_version").fetchone()[0] >= _SINCE)
 
 
 def _row(db: sqlite3.Connection, row: sqlite3.Row) -> TrainRow:
@@ -188,7 +178,7 @@ def asked(db: sqlite3.Connection, project: str) -> set[tuple[str, str]]:
 
 
 def _results(db: sqlite3.Connection, sql: str, *values: object) -> set[tuple[str, str]]:
-    return {(str(row[0]), str(row[1])) for row in db.execute(sql, values)} if _is_there(db) else set()
+    return {(str(row[0]), str(row[1])) for row in db.execute(sql, values)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,8 +194,6 @@ class Outcome:
 
 def outcomes(db: sqlite3.Connection, tasks: Collection[str]) -> dict[str, Outcome]:
     """Of those of these tasks whose newest attempt's result was in a train."""
-    if not _is_there(db):
-        return {}
     rows = db.execute(
         """SELECT e.task, t.id, t.branch, t.state AS train_state, e.state, e.reason FROM json_each(?) j JOIN task k ON k.id = j.value
            JOIN train_entry e ON e.task = k.id AND e.epoch = k.epoch JOIN train t ON t.id = e.train ORDER BY t.began""",

@@ -17,8 +17,6 @@ from supervisor.kernel.night import NightOrder, NightState, NightTerms, OnCap
 if TYPE_CHECKING:
     from supervisor.kernel.spec import Submission
 
-_SINCE = 5
-"""The schema that brought the table: a reader may meet a ledger that no newer supervisor has opened yet."""
 _TERMS = [field.name for field in fields(NightTerms)]
 
 
@@ -102,8 +100,6 @@ def tasks(db: sqlite3.Connection, run: str) -> list[str]:
 
 
 def _rows(db: sqlite3.Connection, rest: str, *values: object) -> Iterator[NightRow]:
-    if db.execute("PRAGMA user_version").fetchone()[0] < _SINCE:
-        return
     for row in db.execute(f"SELECT * FROM night {rest}", values):  # noqa: S608 - literals of ours
         shape = dict(row)
         terms = NightTerms(**{name: shape.pop(name) for name in _TERMS if name != "on_cap"}, on_cap=OnCap(shape.pop("on_cap")))

@@ -14,8 +14,6 @@ from supervisor.kernel.errors import Refused
 from supervisor.kernel.spec import Submission
 from supervisor.store.sqlite import WriteAccess
 
-_SINCE = 7
-"""The schema that brought the tables."""
 _FACTS = ("tool", "number", "link", "state", "draft", "base")
 
 
@@ -92,34 +90,25 @@ def _given(desk: WriteAccess, pull: int, keys: Collection[str], to: str, deliver
     desk.journal(to, None, "pull request answered", {"remarks": made.rowcount})
 
 
-def _is_there(db: sqlite3.Connection) -> bool:
-    return bool(db.execute("PRAGMA user_version").fetchone()[0] >= _SINCE)
-
-
 def may_push(db: sqlite3.Connection, project: str, remote: str) -> bool:
     """Whether the person has agreed to pushes to this URL from this repository."""
-    found = db.execute("SELECT 1 FROM push_consent WHERE project = ? AND remote = ?", (project, remote)) if _is_there(db) else None
-    return found is not None and found.fetchone() is not None
+    return db.execute("SELECT 1 FROM push_consent WHERE project = ? AND remote = ?", (project, remote)).fetchone() is not None
 
 
 def of_task(db: sqlite3.Connection, task: str) -> PullRequest | None:
     """The newest pull request that holds its work, or held it before another task went on with that."""
-    if not _is_there(db):
-        return None
     row = db.execute("SELECT * FROM pull_request WHERE id = (SELECT max(pull) FROM pull_task WHERE task = ?)", (task,)).fetchone()
     return None if row is None else _pull(row)
 
 
 def at(db: sqlite3.Connection, remote: str, branch: str) -> PullRequest | None:
     """That of a branch of a remote."""
-    row = db.execute("SELECT * FROM pull_request WHERE remote = ? AND branch = ?", (remote, branch)).fetchone() if _is_there(db) else None
+    row = db.execute("SELECT * FROM pull_request WHERE remote = ? AND branch = ?", (remote, branch)).fetchone()
     return None if row is None else _pull(row)
 
 
 def of_project(db: sqlite3.Connection, project: str, limit: int) -> list[PullRequest]:
     """The newest first."""
-    if not _is_there(db):
-        return []
     return [_pull(row) for row in db.execute("SELECT * FROM pull_request WHERE project = ? ORDER BY id DESC LIMIT ?", (project, limit))]
 
 

@@ -77,8 +77,6 @@ _ENDS = "SELECT epoch, seq, at FROM journal WHERE task = ? AND event LIKE 'end %
 
 
 def _sessions(db: sqlite3.Connection, task: str) -> dict[int, dict[str, str]]:
-    if db.execute("PRAGMA user_version").fetchone()[0] < _CONVERSATIONS_SINCE:
-        return {}
     rows = db.execute("SELECT epoch, session FROM conversation WHERE task = ?", (task,))
     return {int(row["epoch"]): {"session": str(row["session"])} for row in rows}
 
@@ -112,17 +110,12 @@ def _attempt(db: sqlite3.Connection, facts: RunFacts, row: dict[str, Any], close
 TIMES = ("wall_s", "slot_queue_s", "launch_s", "model_s", "token_queue_s", "human_s", "paused_s", "local_s")
 """Of the account of an attempt."""
 TAKEN = ("cpu_s", "peak_memory")
-_CONVERSATIONS_SINCE, _WAITS_SINCE = 4, 6
-"""The schemas that brought the tables."""
 
 
 def stretches(db: sqlite3.Connection, task: str, epoch: int) -> list[Stretch]:
     """Its pauses, and its waits for others, of which the newest are kept."""
-    found = _pauses(db, task, epoch)
-    if db.execute("PRAGMA user_version").fetchone()[0] >= _WAITS_SINCE:
-        rows = db.execute("SELECT * FROM wait WHERE task = ? AND epoch = ? ORDER BY number", (task, epoch))
-        found += [_wait(row) for row in rows]
-    return found
+    rows = db.execute("SELECT * FROM wait WHERE task = ? AND epoch = ? ORDER BY number", (task, epoch))
+    return [*_pauses(db, task, epoch), *map(_wait, rows)]
 
 
 def _wait(row: sqlite3.Row) -> Stretch:

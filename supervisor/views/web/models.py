@@ -361,7 +361,7 @@ def thread(home: Home, asked: Asked, now: float) -> Shape:
     """The newest messages of a thread, oldest first, each with its `text`; empty for one that a release before this one kept in a file.
     Raises NotFound."""
     with opened(home.ledger) as db:
-        found = mail_rows.of_thread(db, asked.get("thread", ""), THREAD) if mail_rows.is_there(db) else []
+        found = mail_rows.of_thread(db, asked.get("thread", ""), THREAD)
         answered = mail_rows.answered(db, [one.id for one in found]) if found else set()
         texts = [cleaned(mail_rows.words(db, one.id) or "") for one in found]
     if not found:
