@@ -21,7 +21,7 @@ from supervisor.kernel.format import duration
 from supervisor.kernel.wait_graph import WaitKind
 from supervisor.server.request_table import work
 from supervisor.server.wakeups import was_set
-from supervisor.store import history, queries
+from supervisor.store import journal, queries
 
 WAIT_MAX_S = 600.0
 """Of one request; who waits longer asks again, and misses nothing."""
@@ -268,7 +268,7 @@ def resolve(desk: MailDesk, asker: Asker, name: str) -> str:
 
 
 def _children(desk: MailDesk, asker: Asker, name: str) -> tuple[str, ...]:
-    return tuple(one for one in reversed(history.children(desk.db, asker.name)) if one.partition("/")[2] == name)
+    return tuple(one for one in reversed(journal.children(desk.db, asker.name)) if one.partition("/")[2] == name)
 
 
 def _nearest(desk: MailDesk, asker: Asker, name: str) -> str:

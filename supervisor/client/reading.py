@@ -158,7 +158,7 @@ SENT = 20
 
 def lines(where: Home, db: sqlite3.Connection, view: queries.TaskView) -> Iterator[str]:
     """A line for each thing that is known of a task, but for its history."""
-    from supervisor.store import history
+    from supervisor.store import journal
 
     yield f"  title     {one_line(view.title)}"
     yield f"  repo      {one_line(queries.run(db, view.run).root)}"
@@ -169,7 +169,7 @@ def lines(where: Home, db: sqlite3.Connection, view: queries.TaskView) -> Iterat
         yield f"  {name:<9} {one_line(said)}"
     if view.parent:
         yield f"  added by  {view.parent}:{view.parent_epoch}"
-    if below := queries.several(db, history.children(db, view.id)):
+    if below := queries.several(db, journal.children(db, view.id)):
         yield f"  children  {status.tally(status.counted(below))}: {', '.join(child.id for child in below[:SENT])}"
     if view.epoch:
         yield f"  records   {where.attempt(view.id, view.epoch)}"

@@ -39,7 +39,7 @@ from supervisor.sandbox.policy import Tier
 from supervisor.server import request_table, requests
 from supervisor.server.attempts import model_usage, sending
 from supervisor.server.loop import Loop
-from supervisor.store import history, queries
+from supervisor.store import journal, queries
 from supervisor.store.rows import LaunchRow
 
 # Rate
@@ -116,14 +116,14 @@ class Asked:
         """Full ids of the tasks that the agents of this task added by now, with those that were added below them; parents first."""
         found = [self.task]
         for name in found:  # grows while it is walked
-            found += history.children(self.db, name)
+            found += journal.children(self.db, name)
         return found[1:]
 
     def meant(self, names: Sequence[str]) -> list[str]:
         """The full ids of these descendants: each is an id, or the name of a child of its own, the newest one. Raises NotFound for whatever
         is not below this task."""
         known = self.descendants()
-        short = {name.partition("/")[2]: name for name in history.children(self.db, self.task)}
+        short = {name.partition("/")[2]: name for name in journal.children(self.db, self.task)}
         found = [name if name in known else short.get(name, "") for name in names]
         if "" in found:
             raise NotFound("none of its tasks is called", on=names[found.index("")][:100], why="an agent sees what it added itself")
@@ -220,7 +220,7 @@ async def _add(asked: Asked, base: str, new: NewTask) -> dict[str, Any]:
     row = asked.loop.ledger.launch_row(asked.task)
     _refuse_ending(asked)
     key = child_tasks.child_key(asked.task, new.identity)
-    if (known := history.of_key(asked.db, key)) is not None:
+    if (known := journal.of_key(asked.db, key)) is not None:
         return {"task": known, "new": False}
     after = {"after": {"all": asked.meant(new.after), "on": new.on or "done"}} if new.after else {}
     spec = plan.single((new.text,), kinds(), {"id": "task", **new.options, **after}).tasks[0]
@@ -250,7 +250,7 @@ def _refuse_ending(asked: Asked) -> None:
 
 
 def _parent(asked: Asked, row: LaunchRow) -> Parent:
-    below = [asked.loop.ledger.launch_row(name).spec for name in history.children(asked.db, asked.task)]
+    below = [asked.loop.ledger.launch_row(name).spec for name in journal.children(asked.db, asked.task)]
     attempt = asked.loop.ledger.attempt(asked.task, asked.epoch)
     return Parent(
         asked.task,

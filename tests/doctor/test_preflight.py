@@ -31,7 +31,7 @@ from supervisor.kernel.forecast import Expected, Span, forecast, misfit
 from supervisor.kernel.gateway_settings import Api, GatewaySettings, Upstream
 from supervisor.kernel.night import NightTerms
 from supervisor.kernel.spec import TaskSpec
-from supervisor.store import history, sqlite
+from supervisor.store import journal, sqlite
 from tests.doctor.conftest import Machine
 from tests.gateway.kit import know_prices, upstream
 from tests.gateway.simulator import Simulator
@@ -172,7 +172,7 @@ gate = "no-such-program"
     )
     assert {view.name for view in house.tasks()} == {"gate-1", "gate-2", "gate-3", "call-anthropic"}  # nothing of the plan
     with closing(sqlite.connect_readonly(house.home.ledger)) as db:
-        assert history.of_kind(db, "shell") == []  # what was tried out teaches nothing
+        assert journal.of_kind(db, "shell") == []  # what was tried out teaches nothing
     left = git(house.repo, "for-each-ref", "--format=%(refname)", "refs/nightcrew").split()
     assert [ref.split("/")[-2] for ref in left] == ["gate-1"]  # it made a file; what holds nothing beside the base is gone
 

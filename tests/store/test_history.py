@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.store import history, sqlite
-from supervisor.store.history import Taken
+from supervisor.store import journal, sqlite
+from supervisor.store.journal import Taken
 
 
 @pytest.fixture
@@ -43,14 +43,14 @@ def test_only_tasks_of_the_kind_that_are_done_and_were_real_count(db: sqlite3.Co
     done(db, "b", 20, None)
     done(db, "a", 99, 9.9, state="failed")
     done(db, "a", 98, 9.8, kind="codex")
-    done(db, "gate-1", 97, 0.0, submitter=history.TRIED_OUT)
-    assert history.of_kind(db, "claude") == [Taken(20, None), Taken(10, 0.5)]
-    assert history.history_of_task(db, "p", "a", "claude") == [Taken(10, 0.5)]
-    assert history.history_of_task(db, "other", "a", "claude") == []
+    done(db, "gate-1", 97, 0.0, submitter=journal.TRIED_OUT)
+    assert journal.of_kind(db, "claude") == [Taken(20, None), Taken(10, 0.5)]
+    assert journal.history_of_task(db, "p", "a", "claude") == [Taken(10, 0.5)]
+    assert journal.history_of_task(db, "other", "a", "claude") == []
 
 
 def test_an_old_history_is_not_read_whole(db: sqlite3.Connection) -> None:
-    for number in range(history.NEWEST + 5):
+    for number in range(journal.NEWEST + 5):
         done(db, "a", number, 0.0)
-    found = history.of_kind(db, "claude")
-    assert len(found) == history.NEWEST and found[0].seconds == history.NEWEST + 4
+    found = journal.of_kind(db, "claude")
+    assert len(found) == journal.NEWEST and found[0].seconds == journal.NEWEST + 4

@@ -15,7 +15,7 @@ from supervisor.kernel.decision import Collect, MarkRunning, SetState, Start
 from supervisor.kernel.errors import NotFound, UsageError
 from supervisor.kernel.names import gate_key
 from supervisor.kernel.states import End, TaskState
-from supervisor.store import history, journal, queries, sqlite
+from supervisor.store import journal, queries, sqlite
 from supervisor.store.ledger import Ledger
 from tests.store.kit import Wall, spec, submission, submit, whole
 
@@ -209,9 +209,9 @@ ASKS: list[Callable[[sqlite3.Connection], object]] = [
     lambda db: queries.run(db, OLD),
     lambda db: queries.attempts(db, f"{OLD}/lint"),
     lambda db: journal.journal_of_task(db, f"{OLD}/lint"),
-    lambda db: history.children(db, f"{OLD}/lint"),
-    lambda db: history.given_to_children(db, f"{OLD}/lint"),
-    lambda db: history.of_key(db, "child:x"),
+    lambda db: journal.children(db, f"{OLD}/lint"),
+    lambda db: journal.given_to_children(db, f"{OLD}/lint"),
+    lambda db: journal.of_key(db, "child:x"),
     *(
         lambda db, name=name: queries.match_tasks(db, name)
         for name in (f"{OLD}/lint", OLD, "lint", "0730", "unit-s", f"{OLD}/un", f"{OLD}/a.b", "a.b.")

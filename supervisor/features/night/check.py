@@ -37,7 +37,7 @@ from supervisor.kernel.kind import Kind
 from supervisor.kernel.night import NightTerms
 from supervisor.kernel.spec import RunSpec, Submission, TaskSpec
 from supervisor.kernel.states import TaskClass, TaskState
-from supervisor.store import history, queries, sqlite
+from supervisor.store import journal, queries, sqlite
 from worktrees.changes import observe
 from worktrees.repository import Repository, current_branch
 
@@ -97,20 +97,20 @@ def predict(home: Home, submission: Submission, terms: NightTerms, start: float,
 
 def _expected(db: sqlite3.Connection, submission: Submission) -> tuple[list[Expected], dict[str, int]]:
     tasks = sorted(submission.spec.tasks, key=lambda task: (CLASSES.index(task.task_class), -task.priority))
-    of_kind = functools.cache(lambda kind: history.of_kind(db, kind))
+    of_kind = functools.cache(lambda kind: journal.of_kind(db, kind))
     found = []
     for task in tasks:
         if task.decide:  # a group of candidates, which never starts
             found.append(Expected(task.name, task.after, forecast.NOTHING, forecast.NOTHING))
             continue
-        same = history.history_of_task(db, submission.project, task.name, task.kind)
+        same = journal.history_of_task(db, submission.project, task.name, task.kind)
         taken = same if len(same) >= capacity.KNOWN else of_kind(task.kind)
         seconds = forecast.measured([one.seconds for one in taken], task.longest_s * (1 + task.retries))
         found.append(Expected(task.name, task.after, seconds, _dollars(task, taken)))
     return found, {kind: len(of_kind(kind)) for kind in sorted({task.kind for task in tasks})}
 
 
-def _dollars(task: TaskSpec, taken: Sequence[history.Taken]) -> Span:
+def _dollars(task: TaskSpec, taken: Sequence[journal.Taken]) -> Span:
     if not of_task(task.kind).is_agent and not any(one.dollars for one in taken):
         return forecast.NOTHING  # a command that has never asked a model
     return forecast.measured([one.dollars for one in taken if one.dollars is not None], task.cost_max)
@@ -382,7 +382,7 @@ def _plain(task: TaskSpec, name: str, argv: Sequence[str], timeout_s: float) -> 
         argv=tuple(argv),
         timeout_s=timeout_s,
         priority=100,
-        submitter=history.TRIED_OUT,
+        submitter=journal.TRIED_OUT,
         task_class=TaskClass.NORMAL,
         **{key: getattr(task, key) for key in kept},
     )

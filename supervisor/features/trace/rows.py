@@ -10,7 +10,7 @@ from typing import Any
 
 from supervisor.features.trace.rules import AttemptFacts, Life, Moment, Stretch, TaskFacts, What, life_at, lives
 from supervisor.kernel.states import FINAL
-from supervisor.store.history import ready_since
+from supervisor.store.journal import ready_since
 
 _FINAL = ", ".join(f"'{state}'" for state in FINAL)
 _LIVES = f"(event IN ({_FINAL}, 'retry') OR event LIKE 'end %')"

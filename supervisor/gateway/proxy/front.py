@@ -47,7 +47,7 @@ from supervisor.kernel.night import NightState
 from supervisor.kernel.records import attempt_name
 from supervisor.kernel.spec import TaskSpec
 from supervisor.kernel.states import LIVING
-from supervisor.store import history, sqlite
+from supervisor.store import journal, sqlite
 
 # Roster
 # ------
@@ -135,7 +135,7 @@ class Roster:
             agent = replace(agent, night=NightCap(row["night"], row["cost_max"]))
         if agent.cost_max is None:
             return agent
-        return replace(agent, cost_max=max(0.0, agent.cost_max - history.given_to_children(self._db, task)))
+        return replace(agent, cost_max=max(0.0, agent.cost_max - journal.given_to_children(self._db, task)))
 
     def _drop(self) -> None:
         if self._db is not None:

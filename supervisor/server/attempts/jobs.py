@@ -51,7 +51,7 @@ from supervisor.server.attempts.limits import LimitDesk
 from supervisor.server.attempts.observe import Observer
 from supervisor.server.attempts.sessions import Session
 from supervisor.snapshots.service import SnapshotDesk
-from supervisor.store import conversations, history, queries, rows
+from supervisor.store import conversations, journal, queries, rows
 from supervisor.store.conversations import Held
 from supervisor.store.ledger import Ledger
 from supervisor.store.rows import AttemptRow, LaunchRow
@@ -276,7 +276,7 @@ class Jobs:
         """The commit of the attempt before that this one begins with; empty: with the task's own base."""
         if missed is not None and to_run(row.spec.kind).is_agent:
             return missed.tip
-        return history.left_by(self._ledger.db, task, epoch - 1)
+        return journal.left_by(self._ledger.db, task, epoch - 1)
 
     async def _conversation(self, task: str, epoch: int, row: LaunchRow, missed: bool) -> Origin | None:
         """The conversation that its agent continues: committed once, before anything of the attempt is made. Raises Refused."""
@@ -373,7 +373,7 @@ class Jobs:
         self._tell(Secured(task, epoch, End.FAILED if end is End.DONE else end, f"{cause}; {why}" if cause else why))
 
     async def _secured(self, row: AttemptRow, launch: LaunchRow, end: End, cause: str) -> dict[str, Any]:
-        ready = history.ready_since(self._ledger.db, row.task, row.created) or launch.created
+        ready = journal.ready_since(self._ledger.db, row.task, row.created) or launch.created
         held = self._ledger.of(Leases).around(row, launch.project, self._hooked.lease_rule)
         with contextlib.closing(Session(of_task(launch.spec.kind).protocol)) as session:
             counting = self.within(self.collectors, self._ending.count_session, row, launch, self.conversation(row, launch), session)

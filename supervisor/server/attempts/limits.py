@@ -36,7 +36,7 @@ from supervisor.sandbox.policy import Tier
 from supervisor.server.attempts.agent_access import SPEC_MAX
 from supervisor.server.attempts.isolation import Confined
 from supervisor.snapshots.rows import Snapshots
-from supervisor.store import history
+from supervisor.store import journal
 from supervisor.store.ledger import Ledger
 from supervisor.store.rows import AttemptRow
 from worktrees import private_repository
@@ -403,7 +403,7 @@ class Measuring:
         self._doors.ledger.journal(*key, "memory", {"why": why})
         if step is not Step.RESTART:
             return
-        before = history.begun_again(self._doors.ledger.db, key[0])
+        before = journal.begun_again(self._doors.ledger.db, key[0])
         if self._settings.memory_restart and before < RESTARTS_MAX:
             self._tell(LimitPassed(*key, why, again=True))
         else:
