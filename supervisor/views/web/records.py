@@ -252,7 +252,7 @@ def _commands(one: Mail) -> list[str]:
 def thread(home: Home, asked: Asked, now: float) -> dict[str, Any]:
     """The newest messages of a thread with their words, oldest first. Raises NotFound."""
     with opened(home.ledger) as db:
-        found = mail_rows.of_thread(db, asked.get("thread", ""), THREAD) if mail_rows.is_there(db) else []
+        found = mail_rows.of_thread(db, asked.get("thread", ""), THREAD)
         answered = mail_rows.answered(db, [one.id for one in found]) if found else set()
         texts = [cleaned(mail_rows.words(db, one.id) or "") for one in found]
     if not found:
