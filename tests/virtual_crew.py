@@ -12,12 +12,11 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from supervisor.kernel.crew import Crew, Order
+from supervisor.kernel.crew import Crew, Order, Task
 from supervisor.kernel.decide import decide
 from supervisor.kernel.decision import Collect, Command, Start, Stop
 from supervisor.kernel.events import Event, Secured, Started, Submitted, TreeGone
 from supervisor.kernel.states import End
-from supervisor.kernel.task import Task
 
 LAUNCH_S = 0.1
 SECURE_S = 0.05

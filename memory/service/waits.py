@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from memory.rescan import is_file
 from supervisor.kernel import wait_graph
+from supervisor.kernel.crew import importance, note
 from supervisor.kernel.errors import Chosen, Deadlock, DiskFull, LedgerError, NightcrewError, Refused, TimedOut, one_line
 from supervisor.kernel.events import NoteAppeared
 from supervisor.kernel.path_globs import size_max
 from supervisor.kernel.schedule import PlanWaits
-from supervisor.kernel.task import importance, note
 from supervisor.kernel.wait_graph import STATIC, Cycle, Wait, WaitGraph, WaitKind
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from supervisor.kernel import admission, decision, night_rules, outage, retry
-from supervisor.kernel.crew import Change, Crew
+from supervisor.kernel.crew import Attempt, Change, Crew, Task
 from supervisor.kernel.decision import Begin, Board, Collect, Command, Finish, MarkRunning, Start
 from supervisor.kernel.events import (
     AdmissionChanged,
@@ -46,7 +46,6 @@ from supervisor.kernel.outage import Question
 from supervisor.kernel.retry import AGAIN, LIMIT, PARKED, Ended, Next
 from supervisor.kernel.schedule import Picked, pick
 from supervisor.kernel.states import FINAL, NEEDS_YOU, AttemptState, End, TaskState, Until, task_after
-from supervisor.kernel.task import Attempt, Task
 
 TIMEOUT_BACKSTOP_S = 30.0
 """The runner keeps the deadline itself, since the daemon may be dead. This long after it, a live attempt's runner is taken to be

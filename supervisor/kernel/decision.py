@@ -10,17 +10,17 @@ from itertools import chain, takewhile
 from typing import TYPE_CHECKING, Protocol
 
 from supervisor.kernel.candidates import Choice, Decider
-from supervisor.kernel.crew import ByNight, Change, Crew, Turn
-from supervisor.kernel.night import NightState
-from supervisor.kernel.retry import NEW, Tally
-from supervisor.kernel.states import FINAL, AttemptState, End, TaskClass, TaskState, Until, attempt_after, task_after
-from supervisor.kernel.task import (
+from supervisor.kernel.crew import (
     Area,
     Attempt,
+    ByNight,
+    Change,
+    Crew,
     PauseState,
     Queue,
     Rank,
     Task,
+    Turn,
     alarms,
     awaited_notes,
     importance,
@@ -28,10 +28,12 @@ from supervisor.kernel.task import (
     queue,
     rank,
 )
+from supervisor.kernel.night import NightState
+from supervisor.kernel.retry import NEW, Tally
+from supervisor.kernel.states import FINAL, AttemptState, End, TaskClass, TaskState, Until, attempt_after, task_after
 
 if TYPE_CHECKING:
-    from supervisor.kernel.crew import Crew
-    from supervisor.kernel.task import Task
+    from supervisor.kernel.crew import Crew, Task
 
 
 # Commands

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from supervisor.kernel.admission import Pressure, Traffic
 from supervisor.kernel.candidates import Choice
+from supervisor.kernel.crew import Task
 from supervisor.kernel.night import Night, NightSpent
 from supervisor.kernel.outage import Question
 from supervisor.kernel.states import BatchTime, End
-from supervisor.kernel.task import Task
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from supervisor.kernel.admission import Decision, Verdict
-from supervisor.kernel.crew import Crew
+from supervisor.kernel.crew import Area, Crew, Rank, Task, area, is_startable
 from supervisor.kernel.decision import Board, Draft, MoveNight, RanksByNight, is_held_back, waits_for_person
 from supervisor.kernel.format import money
 from supervisor.kernel.night import CAP_REACHED, CENT, Night, NightSpent, NightState
 from supervisor.kernel.path_globs import overlap
 from supervisor.kernel.states import AttemptState, TaskState
-from supervisor.kernel.task import Area, Rank, Task, area, is_startable
 
 # Path rules
 # ----------

@@ -8,11 +8,10 @@ from collections.abc import Callable, Collection, Container, Iterable, Iterator,
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from supervisor.kernel.crew import Crew, FairShare, Turn
+from supervisor.kernel.crew import Crew, FairShare, PauseState, Queue, Rank, Task, Turn, area, importance, is_startable, queue, rank
 from supervisor.kernel.decision import Draft, RanksByNight
 from supervisor.kernel.night_rules import Rooms
 from supervisor.kernel.states import FINAL, AttemptState, BatchTime, TaskClass, TaskState, Until
-from supervisor.kernel.task import PauseState, Queue, Rank, Task, area, importance, is_startable, queue, rank
 from supervisor.kernel.wait_graph import PERSON, STATIC, Wait, WaitKind
 
 # Preemption

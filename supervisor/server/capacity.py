@@ -14,12 +14,11 @@ from supervisor.host.usage import Memory, PressureReader
 from supervisor.kernel import capacity, night_rules
 from supervisor.kernel.admission import ADMIT, Conditions, Decision, Pressure, Verdict
 from supervisor.kernel.capacity import AGENT, COMMAND, MIB, Capacity, Means, Need, Size
-from supervisor.kernel.crew import Crew
+from supervisor.kernel.crew import Crew, Task
 from supervisor.kernel.errors import NightcrewError
 from supervisor.kernel.events import Event, PressureChanged, SlotsChanged, StartCostLearned
 from supervisor.kernel.spec import Settings
 from supervisor.kernel.states import TaskClass
-from supervisor.kernel.task import Task
 from supervisor.store.conversations import Needs
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from supervisor.gateway.keys import Log
 from supervisor.host.clock import Clock, busy_s
 from supervisor.host.failpoint import failpoint
 from supervisor.kernel.audit import Level, Said
-from supervisor.kernel.crew import Crew, Order
+from supervisor.kernel.crew import Attempt, Crew, Order
 from supervisor.kernel.decide import decide
 from supervisor.kernel.decision import (
     Begin,
@@ -43,7 +43,6 @@ from supervisor.kernel.retry import JITTER
 from supervisor.kernel.schedule import held_tasks, wakes_at
 from supervisor.kernel.spec import Settings, Submission, TaskSpec
 from supervisor.kernel.states import FINAL, AttemptState, End
-from supervisor.kernel.task import Attempt
 from supervisor.server.admission import why_held
 from supervisor.server.attempts.agents import Agents
 from supervisor.server.attempts.jobs import AttemptJobs, Doors, Hooked, Jobs, Key, leave

@@ -36,7 +36,7 @@ from supervisor.store import queries
 
 if TYPE_CHECKING:
     from supervisor.host.processes import Groups
-    from supervisor.kernel.task import Task
+    from supervisor.kernel.crew import Task
     from supervisor.server.loop import Loop
     from supervisor.store.ledger import Settle
 

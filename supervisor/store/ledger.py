@@ -14,6 +14,7 @@ from typing import TypeVar, assert_never, cast
 from supervisor import contract
 from supervisor.contract import Tables
 from supervisor.kernel import codec
+from supervisor.kernel.crew import Attempt, PauseState, Task, note, urgent_from
 from supervisor.kernel.decision import (
     Begin,
     Choose,
@@ -38,7 +39,6 @@ from supervisor.kernel.records import attempt_name
 from supervisor.kernel.retry import BACKOFF_CAP_S, Tally
 from supervisor.kernel.spec import Submission, TaskSpec, already_open
 from supervisor.kernel.states import NEEDS_YOU, AttemptState, TaskState, Until
-from supervisor.kernel.task import Attempt, PauseState, Task, note, urgent_from
 from supervisor.store import queries, rows, sqlite
 from supervisor.store.archive import Known, archived
 from supervisor.store.conversations import Conversations, Needs

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from supervisor.kernel import retry
-from supervisor.kernel.crew import Crew, Order
+from supervisor.kernel.crew import Crew, Order, Task
 from supervisor.kernel.decide import decide
 from supervisor.kernel.decision import Command, Start
 from supervisor.kernel.events import (
@@ -39,7 +39,6 @@ from supervisor.kernel.events import (
 from supervisor.kernel.outage import Question
 from supervisor.kernel.spec import TaskSpec
 from supervisor.kernel.states import FINAL, AttemptState, End, TaskClass, TaskState
-from supervisor.kernel.task import Task
 from tests.kernel.playbook import Books
 
 ORDER = Order(ageing_s=600.0)

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from supervisor.kernel.crew import Crew, Order
+from supervisor.kernel.crew import Crew, Order, Task
 from supervisor.kernel.decision import Collect, Command, Start, Stop
 from supervisor.kernel.events import (
     AdmissionChanged,
@@ -29,7 +29,6 @@ from supervisor.kernel.events import (
     TreeGone,
 )
 from supervisor.kernel.states import FINAL, AttemptState, End, TaskClass
-from supervisor.kernel.task import Task
 from tests.kernel.playbook import Books
 from tests.virtual_crew import LAUNCH_S, SECURE_S, VirtualCrew
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from supervisor.kernel.candidates import Choice
-from supervisor.kernel.crew import Crew
+from supervisor.kernel.crew import Attempt, Crew, PauseState, Task
 from supervisor.kernel.decide import decide
 from supervisor.kernel.decision import (
     Begin,
@@ -43,7 +43,6 @@ from supervisor.kernel.events import Event, Submitted
 from supervisor.kernel.night import NightState
 from supervisor.kernel.retry import Tally
 from supervisor.kernel.states import FINAL, TASK_TRANSITIONS, AttemptState, TaskState, attempt_after
-from supervisor.kernel.task import Attempt, PauseState, Task
 
 
 def task(task_id: str, order: int = 0, *, after: Iterable[str] = (), **facts: Any) -> Task:

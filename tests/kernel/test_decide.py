@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.kernel.crew import Crew
+from supervisor.kernel.crew import Attempt, Crew
 from supervisor.kernel.decide import TIMEOUT_BACKSTOP_S, decide
 from supervisor.kernel.decision import Collect, Finish, MarkRunning, Pause, Resume, Revive, SetState, Start, Stop
 from supervisor.kernel.events import (
@@ -26,7 +26,6 @@ from supervisor.kernel.events import (
 from supervisor.kernel.retry import RESTARTS_MAX, Tally
 from supervisor.kernel.schedule import wakes_at
 from supervisor.kernel.states import AttemptState, End, TaskClass, TaskState, Until
-from supervisor.kernel.task import Attempt
 from tests.kernel.playbook import After, Playbook, submitted, task
 
 READY, WAITING, DONE, FAILED = TaskState.READY, TaskState.WAITING, TaskState.DONE, TaskState.FAILED

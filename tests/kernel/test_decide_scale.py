@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor.kernel.crew import Crew
+from supervisor.kernel.crew import Crew, Task
 from supervisor.kernel.decide import decide
 from supervisor.kernel.events import (
     AdmissionChanged,
@@ -23,7 +23,6 @@ from supervisor.kernel.events import (
 from supervisor.kernel.night import Night, NightSpent, NightTerms
 from supervisor.kernel.schedule import held_tasks, wakes_at
 from supervisor.kernel.states import End, TaskState
-from supervisor.kernel.task import Task
 from tests.kernel.effort import Effort, effort, steps
 from tests.kernel.playbook import task
 

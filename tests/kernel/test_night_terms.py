@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from supervisor.kernel.crew import Task
 from supervisor.kernel.decision import Collect, Command, Finish, MarkRunning, MoveNight, SetState, Start, Stop
 from supervisor.kernel.events import (
     CancelAsked,
@@ -27,7 +28,6 @@ from supervisor.kernel.events import (
 from supervisor.kernel.night import CAP_REACHED, Night, NightSpent, NightState, NightTerms, OnCap
 from supervisor.kernel.night_rules import CAP_STOPPED, NIGHT_ENDED
 from supervisor.kernel.states import End, TaskClass, TaskState
-from supervisor.kernel.task import Task
 from tests.kernel.playbook import After, Playbook, task
 
 UNTIL, RUN = 10_000.0, "1122-aaaa"

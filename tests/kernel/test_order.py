@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.kernel.crew import Crew, Order
+from supervisor.kernel.crew import NEAR_S, Crew, Order, Task, urgent_from
 from supervisor.kernel.decide import decide
 from supervisor.kernel.decision import SetState, Start
 from supervisor.kernel.events import (
@@ -25,7 +25,6 @@ from supervisor.kernel.events import (
 )
 from supervisor.kernel.schedule import AGED_EVERY
 from supervisor.kernel.states import BatchTime, End, TaskClass, TaskState
-from supervisor.kernel.task import NEAR_S, Task, urgent_from
 from tests.kernel.playbook import Playbook, submitted, task
 
 HOUR = 3600.0

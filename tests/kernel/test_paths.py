@@ -6,12 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor.kernel.crew import Crew
+from supervisor.kernel.crew import Crew, Task
 from supervisor.kernel.decide import decide
 from supervisor.kernel.decision import Start
 from supervisor.kernel.events import CancelAsked, Event, LeasesChanged, PauseAsked, ResumeAsked, Secured, Started, Submitted, TreeGone
 from supervisor.kernel.states import End, TaskClass, TaskState
-from supervisor.kernel.task import Task
 from tests.kernel.effort import effort
 from tests.kernel.playbook import task
 

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from supervisor.kernel.crew import Crew
+from supervisor.kernel.crew import Attempt, Crew, Task, area
 from supervisor.kernel.schedule import PlanWaits
 from supervisor.kernel.states import AttemptState, TaskState
-from supervisor.kernel.task import Attempt, Task, area
 from supervisor.kernel.wait_graph import PERSON, WaitKind
 
 

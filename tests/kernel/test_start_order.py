@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from nightcrew.plugins.bench.figures import quantile
-from supervisor.kernel.crew import Order
+from supervisor.kernel.crew import Order, Task
 from supervisor.kernel.schedule import AGED_EVERY
 from supervisor.kernel.states import TaskClass
-from supervisor.kernel.task import Task
 from tests.virtual_crew import LAUNCH_S, SECURE_S, VirtualCrew
 
 SLOTS = 8

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from supervisor.kernel.crew import Task
 from supervisor.kernel.night import Window
 from supervisor.kernel.spec import Settings
 from supervisor.kernel.states import TaskClass, TaskState
-from supervisor.kernel.task import Task
 from supervisor.server.admission import Admission
 from tests.kernel.playbook import Playbook, submitted
 

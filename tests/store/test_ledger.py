@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from supervisor.kernel.crew import Attempt, PauseState
 from supervisor.kernel.decision import Collect, Command, Finish, MarkRunning, Pause, Resume, Revive, SetState, Start, Stop
 from supervisor.kernel.errors import LedgerError, Refused, StaleEpoch
 from supervisor.kernel.retry import BACKOFF_CAP_S, Tally
 from supervisor.kernel.states import FINAL, AttemptState, End, TaskState, Until
-from supervisor.kernel.task import Attempt, PauseState
 from supervisor.store.ledger import Ledger
 from supervisor.store.rows import AttemptRow
 from tests.store.kit import RUN, Wall, check_integrity, ended, rows, spec, submission, submit, whole

@@ -13,10 +13,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
+from supervisor.kernel.crew import Task
 from supervisor.kernel.decision import Command
 from supervisor.kernel.spec import TaskSpec
 from supervisor.kernel.states import FINAL, AttemptState
-from supervisor.kernel.task import Task
 from supervisor.store.ledger import Ledger
 from tests.kernel.machine import CrewMachine, facts
 from tests.rounds import examples

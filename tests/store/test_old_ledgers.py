@@ -15,7 +15,7 @@ from supervisor.features.night.rows import Nights
 from supervisor.kernel import codec
 from supervisor.kernel import snapshots as snapshots_rules
 from supervisor.kernel.conversations import DeliveryState, How, Origin
-from supervisor.kernel.crew import Crew
+from supervisor.kernel.crew import Attempt, Crew
 from supervisor.kernel.decide import decide
 from supervisor.kernel.decision import Start
 from supervisor.kernel.errors import Refused
@@ -24,7 +24,6 @@ from supervisor.kernel.night import NightState
 from supervisor.kernel.snapshots import SnapshotKind, SnapshotSpec
 from supervisor.kernel.spec import TaskSpec
 from supervisor.kernel.states import AttemptState, TaskClass, TaskState
-from supervisor.kernel.task import Attempt
 from supervisor.snapshots import rows as snapshots_rows
 from supervisor.snapshots.rows import Snapshots
 from supervisor.store import conversations, deliveries, queries, sqlite

@@ -34,12 +34,11 @@ from memory.semantic import Vectors
 from nightcrew.plugins.bench.crews import Busy, Say, SupervisedRun, machine, private_place, until
 from nightcrew.plugins.bench.figures import Aim, quantiles_ms, rows
 from supervisor.client import protocol
-from supervisor.kernel.crew import Crew
+from supervisor.kernel.crew import Attempt, Crew, Task
 from supervisor.kernel.errors import NightcrewError
 from supervisor.kernel.path_globs import DAY_MAX
 from supervisor.kernel.schedule import PlanWaits
 from supervisor.kernel.states import AttemptState, TaskState
-from supervisor.kernel.task import Attempt, Task
 from supervisor.kernel.wait_graph import Wait, WaitGraph, WaitKind
 
 # A crew

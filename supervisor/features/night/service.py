@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from supervisor.features.night import rows as night_rows
 from supervisor.host.clock import Clock
 from supervisor.host.paths import Home, home
-from supervisor.kernel.crew import Crew
+from supervisor.kernel.crew import Crew, Task
 from supervisor.kernel.decision import MoveNight, is_held_back
 from supervisor.kernel.errors import one_line
 from supervisor.kernel.events import Event, NightBegan, PersonNeeded
@@ -25,7 +25,6 @@ from supervisor.kernel.format import clock
 from supervisor.kernel.night import Night, NightState
 from supervisor.kernel.outage import Question
 from supervisor.kernel.states import AttemptState
-from supervisor.kernel.task import Task
 from supervisor.server import requests
 from supervisor.store import journal, rows
 from supervisor.store.ledger import Ledger

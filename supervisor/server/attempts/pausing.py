@@ -19,14 +19,13 @@ from supervisor.host.cgroups import Frozen
 from supervisor.host.clock import Clock
 from supervisor.host.failpoint import failpoint
 from supervisor.host.paths import Home
-from supervisor.kernel.crew import Crew
+from supervisor.kernel.crew import Crew, PauseState, Task
 from supervisor.kernel.errors import NightcrewError
 from supervisor.kernel.events import Event, ParkAsked, StoodStill
 from supervisor.kernel.names import Identity
 from supervisor.kernel.records import PAUSED, attempt_name, parse_stood_still
 from supervisor.kernel.spec import Settings
 from supervisor.kernel.states import AttemptState, Until
-from supervisor.kernel.task import PauseState, Task
 from supervisor.server.admission import Emergency
 from supervisor.server.attempts import continuing
 from supervisor.server.attempts.jobs import Doors, Job, Jobs

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from memory.service import desk
+from supervisor.kernel.crew import Task
 from supervisor.kernel.errors import NotFound, Refused, UsageError
 from supervisor.kernel.retry import Tally
-from supervisor.kernel.task import Task
 from tests.server.memory.kit import PROJECT, Kit, eventually, memory_desk
 
 FIX, TWO = "1123-k3f9/fix", "1123-k3f9/two"

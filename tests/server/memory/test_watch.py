@@ -27,10 +27,9 @@ from memory.service.desk import Pace
 from memory.watching import Watching
 from supervisor.host import scratch
 from supervisor.host.paths import Home
-from supervisor.kernel.crew import Crew
+from supervisor.kernel.crew import Crew, Task, note
 from supervisor.kernel.errors import Refused, UsageError
 from supervisor.kernel.events import NoteAppeared
-from supervisor.kernel.task import Task, note
 from tests.server.memory.kit import PROJECT, Kit, eventually, memory_desk
 
 pytestmark = pytest.mark.asyncio

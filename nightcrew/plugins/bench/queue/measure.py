@@ -27,13 +27,12 @@ from nightcrew.plugins.bench.verbs import status_once_s
 from supervisor.client import protocol
 from supervisor.host import files, processes
 from supervisor.host.paths import Home
-from supervisor.kernel.crew import Crew
+from supervisor.kernel.crew import Crew, Task
 from supervisor.kernel.decide import decide
 from supervisor.kernel.errors import NightcrewError, ToolFailed
 from supervisor.kernel.events import Secured, Submitted, TreeGone
 from supervisor.kernel.spec import RunSpec, Submission, TaskSpec
 from supervisor.kernel.states import End, TaskClass
-from supervisor.kernel.task import Task
 from supervisor.store import sqlite
 from worktrees.repository import Repository
 
