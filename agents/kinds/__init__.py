@@ -29,7 +29,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from supervisor.config import places
+from supervisor.host import paths
 from supervisor.kernel.errors import NightcrewError, Refused
 from supervisor.kernel.kind import Kind, Trust
 
@@ -56,7 +56,7 @@ class Kinds(Mapping[str, Kind]):
     see the same; one of ours that is for a program can be replaced so. `[...]` raises ConfigError for a file that is off."""
 
     def __getitem__(self, name: str) -> Kind:
-        file = places.kind_file(name) if _is_replaceable(name) else None
+        file = paths.kind_file(name) if _is_replaceable(name) else None
         if file is None:
             return _ours()[name] if name in _ours() else _of_packages()[name]
         from supervisor.config import kinds as own  # pydantic is slow to import, and most kinds are ours
@@ -142,7 +142,7 @@ def driven(kind: Kind) -> Kind:
 
 def _own() -> dict[str, Path]:
     """The person's files."""
-    return {name: file for name, file in places.kind_files().items() if _is_replaceable(name)}
+    return {name: file for name, file in paths.kind_files().items() if _is_replaceable(name)}
 
 
 def _is_replaceable(name: str) -> bool:

@@ -21,7 +21,7 @@ from memory.note import Wanted
 from memory.versions import Versions
 from memory.writing import QUARANTINE
 from supervisor.client import common, protocol
-from supervisor.host.paths import Home, home
+from supervisor.host.paths import Home, home, settings_file
 from supervisor.kernel.ansi import escaped
 from supervisor.kernel.errors import ConfigError, NightcrewError, NotFound, NotRunning, one_line
 from supervisor.kernel.format import age
@@ -101,7 +101,7 @@ def _approval() -> frozenset[Kind]:
     from supervisor.config import user  # only here: it costs short commands much
 
     try:
-        return user.load(user.path(), usable_cores=1).memory.approval
+        return user.load(settings_file(), usable_cores=1).memory.approval
     except ConfigError:
         return MemoryTerms().approval
 

@@ -264,9 +264,9 @@ def needs(where: Home, *, watches: bool = False) -> Needs:
 
 def settings_file() -> Path:
     """The user's configuration file, whether or not it exists."""
-    from supervisor.config import places
+    from supervisor.host import paths
 
-    return places.path()
+    return paths.settings_file()
 
 
 TEXT_MAX = 8 * 2**20

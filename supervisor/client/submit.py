@@ -27,7 +27,7 @@ from supervisor.config.kinds import Choices
 from supervisor.config.project import Project
 from supervisor.config.toml import Once
 from supervisor.host import cores, files
-from supervisor.host.paths import Home, home
+from supervisor.host.paths import Home, home, settings_file
 from supervisor.kernel import spec as size
 from supervisor.kernel.errors import NeedsHuman, NotFound, NotRunning, Refused, ToolFailed, ToolMissing, UsageError, one_line
 from supervisor.kernel.format import duration
@@ -62,12 +62,12 @@ def workplace(where: Path, files_of: Once | None = None) -> Workplace:
 
     Raises ConfigError for a file, NotFound or Refused for the repository, ToolMissing for git.
     """
-    settings = user.load(user.path(), len(cores.usable()))
+    settings = user.load(settings_file(), len(cores.usable()))
     state = home().root
     files.private_dir(state)
     repository = discover(Git(state / "git"), where)
     _refuse_strange_bytes(repository)
-    choices = replace(user.choices(user.path(), kinds()), repository=functools.partial(_measured, repository))
+    choices = replace(user.choices(settings_file(), kinds()), repository=functools.partial(_measured, repository))
     return Workplace(repository, project.load(main_root(repository), kinds(), files_of), settings, choices)
 
 

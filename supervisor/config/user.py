@@ -13,7 +13,6 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, field_va
 from supervisor.config import gateway
 from supervisor.config.gateway import GatewayKeys
 from supervisor.config.kinds import Choices
-from supervisor.config.places import path as path
 from supervisor.config.task_keys import MIN_MEMORY, WindowOfDay, moment
 from supervisor.config.toml import (
     MAX_INT,

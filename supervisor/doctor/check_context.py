@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from supervisor.host.paths import Home, home
+from supervisor.host.paths import Home, home, settings_file
 from supervisor.kernel.format import duration
 from supervisor.kernel.spec import Settings
 
@@ -134,7 +134,7 @@ def here() -> CheckContext:
         from supervisor.config import user
         from supervisor.host import cores
 
-        config, usable = user.path(), len(cores.usable())
+        config, usable = settings_file(), len(cores.usable())
         settings = user.load(Path(os.devnull) / "none", usable)
         settings = user.load(config, usable)
     return CheckContext(home=home(), config=config, cwd=Path.cwd(), environ=dict(os.environ), settings=settings)

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
+
+# Paths
+# -----
+
 
 MAX_SOCKET_PATH = 100
 """A UNIX socket's path holds 107 bytes on Linux and 103 on macOS; tmux adds nothing, our longest name is `agents/agents.sock`."""
@@ -244,3 +249,33 @@ def home() -> Home:
         return Home(Path(override).absolute())
     base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Home(Path(base).absolute() / "nightcrew")
+
+
+# Places
+# ------
+# Where a person's own files lie. Standard library only: completion imports this.
+
+
+_KIND_FILE = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]{0,31})\.toml")
+
+
+def settings_file() -> Path:
+    """The settings file, whether or not it exists. `NIGHTCREW_CONFIG` overrides."""
+    if override := os.environ.get("NIGHTCREW_CONFIG"):
+        return Path(override)
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "nightcrew" / "config.toml"
+
+
+def kind_file(name: str) -> Path | None:
+    """The file of one kind that a person describes; None if there is none."""
+    file = settings_file().parent / "kinds" / f"{name}.toml"
+    return file if _KIND_FILE.fullmatch(file.name) and "/" not in name and os.path.lexists(file) else None
+
+
+def kind_files() -> dict[str, Path]:
+    """The kinds of agent that a person describes, by name: `kinds/NAME.toml` beside the settings. A file with another name is none."""
+    try:
+        files = list((settings_file().parent / "kinds").iterdir())
+    except OSError:
+        return {}
+    return {found[1]: file for file in files if (found := _KIND_FILE.fullmatch(file.name))}

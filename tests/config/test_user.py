@@ -9,6 +9,7 @@ import pytest
 
 from supervisor.config import user
 from supervisor.features.notify.rules import Kind
+from supervisor.host.paths import settings_file
 from supervisor.kernel.errors import ConfigError
 from supervisor.kernel.retention import DAY_S, Keep, Limit
 from supervisor.kernel.spec import Settings
@@ -142,11 +143,11 @@ def test_where_the_file_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("NIGHTCREW_CONFIG", raising=False)
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
-    assert user.path() == tmp_path / ".config" / "nightcrew" / "config.toml"
+    assert settings_file() == tmp_path / ".config" / "nightcrew" / "config.toml"
     monkeypatch.setenv("XDG_CONFIG_HOME", "/xdg")
-    assert user.path() == Path("/xdg/nightcrew/config.toml")
+    assert settings_file() == Path("/xdg/nightcrew/config.toml")
     monkeypatch.setenv("NIGHTCREW_CONFIG", "/own.toml")
-    assert user.path() == Path("/own.toml")
+    assert settings_file() == Path("/own.toml")
 
 
 @pytest.mark.parametrize("urls", ['["json://SECRET@x", "SECRET"]', '"json://SECRET@x"', '["file:///SECRET"]', '["env:A", "env:A"]'])

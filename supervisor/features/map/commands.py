@@ -26,7 +26,7 @@ from supervisor.client.isolation import network_option
 from supervisor.client.names import kind_name, snapshot_name
 from supervisor.features.map.open_map import Item
 from supervisor.features.map.prompts import MAX_TOKENS, NAMES, PromptTerms, check_fields, fields
-from supervisor.host.paths import home
+from supervisor.host.paths import home, settings_file
 from supervisor.kernel.errors import ConfigError, NotFound, Refused, ToolFailed, UsageError, one_line
 from supervisor.kernel.format import age, duration, many
 from supervisor.kernel.states import TaskClass
@@ -153,7 +153,7 @@ def refuse_without_gateway() -> None:
     """Raises Refused when no model can be asked."""
     from supervisor.config import user
 
-    if not user.load_gateway(user.path(), home().keys).upstreams:
+    if not user.load_gateway(settings_file(), home().keys).upstreams:
         hint = "ANTHROPIC_API_KEY=... nightcrew up -d"
         raise Refused("no model can be asked", why="the gateway has no upstream and no key", hint=hint)
 

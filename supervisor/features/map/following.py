@@ -26,6 +26,7 @@ from supervisor.gateway import pages
 from supervisor.gateway.account import charges, reading, schema
 from supervisor.gateway.admission.types import Usage, model_class
 from supervisor.host import untrusted_fs
+from supervisor.host.paths import settings_file
 from supervisor.kernel.errors import DiskFull, NightcrewError, NotRunning, Refused, TimedOut
 from supervisor.kernel.format import duration, many, money
 from supervisor.kernel.gateway_settings import Api, GatewaySettings, Limits
@@ -335,7 +336,7 @@ _DIMENSIONS = {"requests": "rpm", "input": "itpm", "output": "otpm", "tokens": "
 def of_prompts(home: Home, name: str, what: dict[str, Any], items: Sequence[Item]) -> Forecast:
     """For the items that are to be asked for. Prices and limits are those that the gateway knows."""
     terms = PromptTerms.from_shape(what["terms"])
-    settings = user.load_gateway(user.path(), home.keys)
+    settings = user.load_gateway(settings_file(), home.keys)
     price, model = charges.Prices.load(home.prices, settings.prices), terms.model or DEFAULT_MODEL
     sizes, in_batches = list(_sizes(terms, str(what["form"]), items)), "group" in what
     limits = None if in_batches else _limits(home, settings, model)  # a batch counts against none of them

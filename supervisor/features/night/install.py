@@ -17,12 +17,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from supervisor.client import protocol, start, submit
-from supervisor.config import places, user
+from supervisor.config import user
 from supervisor.config.task_keys import moment
 from supervisor.config.toml import Once
-from supervisor.host import autostart, cores, files
+from supervisor.host import autostart, cores, files, paths
 from supervisor.host.autostart import Entry
-from supervisor.host.paths import Home
+from supervisor.host.paths import Home, settings_file
 from supervisor.kernel.errors import NightcrewError, NotFound, Refused, ToolFailed, UsageError
 from supervisor.kernel.night import NightDefaults, NightOrder, NightTerms, Timetable, too_late
 from supervisor.kernel.spec import ABSOLUTE_FROM, Submission
@@ -286,7 +286,7 @@ def _refuse(home: Home, name: str, found: Last) -> None:
     if before is not None and (before.due, before.why) == (found.due, found.why):
         return
     with contextlib.suppress(NightcrewError, OSError):  # nobody to tell: `night list`, `status` and `doctor` say it
-        start.ensure_running(home, places.path(), lambda _: None)
+        start.ensure_running(home, paths.settings_file(), lambda _: None)
         protocol.call(home.daemon_socket, "night_refused", {"name": name, "outcome": found.outcome, "why": found.why}, timeout_s=30.0)
 
 
@@ -301,7 +301,7 @@ def order(plan: Path, said: Mapping[str, Any], files: Once, *, timer: str = "", 
     `until` is resolved here, once: a time of day means the next time that this machine's clock shows it, after `due` when that is given:
     when the night should have begun, local time. Raises UsageError for a text that is no such term, ConfigError for the settings.
     """
-    terms = resolve(said, user.load(user.path(), len(cores.usable())).night, due)
+    terms = resolve(said, user.load(settings_file(), len(cores.usable())).night, due)
     return NightOrder(terms, str(plan.absolute()), hashlib.sha256(files.raw(plan)).hexdigest(), timer)
 
 

@@ -30,7 +30,7 @@ from supervisor.features.api.acting import VerbDoors
 from supervisor.features.api.rows import TokenBook
 from supervisor.features.api.rules import Kind, Token
 from supervisor.host import files, procfs, untrusted_fs
-from supervisor.host.paths import Home
+from supervisor.host.paths import Home, settings_file
 from supervisor.kernel.errors import ConfigError, NightcrewError, NotFound, Refused, TimedOut, ToolFailed, UsageError
 from supervisor.kernel.format import duration
 from supervisor.kernel.names import Identity
@@ -273,7 +273,7 @@ def other_pages(home: Home) -> Feature:
 def _resources(home: Home) -> Shape:
     reserve = None
     with contextlib.suppress(ConfigError):  # doctor says what is wrong with it
-        reserve = user.load(user.path(), usable_cores=1).cores_reserve
+        reserve = user.load(settings_file(), usable_cores=1).cores_reserve
     try:
         found = protocol.call(home.daemon_socket, "capacity", {}, timeout_s=ASK_S)
     except NightcrewError as error:
