@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from agents import acp, protocols
+from agents import protocols, turns
 from tests.agents.turns import acp_agent
 from tests.support import wait_until
 
@@ -121,9 +121,9 @@ def test_a_permission_is_granted_once_by_the_list_or_refused_and_recorded(tmp_pa
 
 def test_no_option_that_grants_more_than_one_call_is_ever_taken() -> None:
     options: list[dict[str, Any]] = [{"optionId": sort, "kind": sort} for sort in ("allow_always", "reject_always")]
-    assert acp.answer({"kind": "edit"}, options, acp.KINDS) == (False, {"outcome": "cancelled"})
-    assert acp.answer({"kind": "edit"}, options, ()) == (False, {"outcome": "selected", "optionId": "reject_always"})
-    assert acp.answer({"kind": ["edit"]}, [{"kind": "allow_once"}], ("edit",)) == (False, {"outcome": "cancelled"})
+    assert turns.answer({"kind": "edit"}, options, turns.KINDS) == (False, {"outcome": "cancelled"})
+    assert turns.answer({"kind": "edit"}, options, ()) == (False, {"outcome": "selected", "optionId": "reject_always"})
+    assert turns.answer({"kind": ["edit"]}, [{"kind": "allow_once"}], ("edit",)) == (False, {"outcome": "cancelled"})
 
 
 def test_texts_that_were_sent_are_the_next_turns_and_the_last_turn_ends_it(tmp_path: Path) -> None:
