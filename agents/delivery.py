@@ -7,7 +7,6 @@ import functools
 import json
 import tomllib
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -236,15 +235,13 @@ def _shows(tail: list[str], wanted: tuple[str, ...]) -> bool:
 
 @functools.cache
 def dialogs() -> tuple[Dialog, ...]:
-    """Every known dialog: `agents/dialogs/CLI.toml`, as recorded in `tests/data/screens/`."""
-    found = []
-    for file in sorted(resources.files("agents.dialogs").iterdir(), key=lambda one: one.name):
-        if file.name.endswith(".toml"):
-            shape = tomllib.loads(file.read_text(encoding="utf-8"))
-            found += [
-                Dialog(file.name.removesuffix(".toml"), label, *(tuple(one.get(key, ())) for key in ("lines", "allow", "deny", "end")))
-                for label, one in shape.items()
-            ]
+    """Return every known dialog: those of `agents/dialogs.toml`, recorded in `tests/data/screens/`."""
+    known = tomllib.loads(Path(__file__).with_name("dialogs.toml").read_text(encoding="utf-8"))
+    found = [
+        Dialog(cli, label, *(tuple(one.get(key, ())) for key in ("lines", "allow", "deny", "end")))
+        for cli, labels in known.items()
+        for label, one in labels.items()
+    ]
     return tuple(sorted(found, key=lambda one: one.label == UNKNOWN))
 
 
