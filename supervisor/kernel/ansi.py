@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from supervisor.kernel.errors import one_line
 
@@ -46,6 +48,17 @@ def for_terminal(text: str) -> str:
 
 def _line_ends(text: str) -> str:
     return "\r\n".join(map(escaped, text.split("\r\n")))
+
+
+def in_texts(value: Any, change: Callable[[str], str]) -> Any:
+    """JSON with every text in it changed, the names of its keys too."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {change(str(name)): in_texts(inner, change) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [in_texts(inner, change) for inner in value]
+    return value
 
 
 def plain(text: str) -> str:

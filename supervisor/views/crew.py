@@ -35,19 +35,6 @@ class Group(StrEnum):
     ENDED = "ended"
 
 
-_LETTERS = {
-    TaskState.WAITING: ("a", "2"),
-    TaskState.READY: ("q", "36"),
-    TaskState.RUNNING: ("W", "32"),
-    TaskState.PAUSED: ("p", "33"),
-    TaskState.PARKED: ("l", "33"),
-    TaskState.DONE: ("D", "32"),
-    TaskState.FAILED: ("F", "31"),
-    TaskState.CANCELLED: ("C", "33"),
-    TaskState.EXPIRED: ("E", "33"),
-    TaskState.SKIPPED: ("S", "2"),
-    TaskState.QUARANTINED: ("!", "31"),
-}
 _AGENTS = {"idle": ("I", "2"), "interrupted": ("I", "2"), "rate_limited": ("L", "33")}
 ASKS, TAKE, HELD, MERGED = ("?", "35"), ("T", "36"), ("p", "33"), ("M", "32")
 LETTERS = {
@@ -284,17 +271,20 @@ def _row(line: places.Line, seen: Seen, mail: Mapping[str, str], detail: Callabl
         state = waits.states.get(view.id, "")
         group = Group.IDLE if state in status.RESTING else Group.WORKING
         said = _said(view, waits, line.says or detail(view))
-        return row(group, _AGENTS.get(state, _LETTERS[view.state]), view.started or view.created, said)
+        return row(group, _AGENTS.get(state, status.SIGNS[view.state][1:]), view.started or view.created, said)
     if not view.final:
         return row(
-            Group.QUEUED, HELD if view.paused else _LETTERS[view.state], view.changed, _said(view, waits, line.says or status.why(view))
+            Group.QUEUED,
+            HELD if view.paused else status.SIGNS[view.state][1:],
+            view.changed,
+            _said(view, waits, line.says or status.why(view)),
         )
     if view.id in seen.to_take and view.state is TaskState.DONE:
         return row(Group.TO_TAKE, TAKE, None, _takes(view, waits))
     if view.id in seen.merged and view.state is TaskState.DONE:
         words = waits.trains.get(view.id) or f"{seen.merged[view.id]} has it"
         return row(Group.ENDED, MERGED, None, one_line(plain("; ".join(filter(None, (words, status.last_message(view.result)))))))
-    return row(Group.ENDED, _LETTERS[view.state], None, _said(view, waits, line.says or detail(view)))
+    return row(Group.ENDED, status.SIGNS[view.state][1:], None, _said(view, waits, line.says or detail(view)))
 
 
 def _choice(view: TaskView, waits: Waiting) -> Shape | None:

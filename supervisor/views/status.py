@@ -23,19 +23,19 @@ from supervisor.kernel.states import TaskState, Until
 from supervisor.store.queries import RunView, TaskView
 
 SIGNS = {
-    TaskState.WAITING: ("·", "2"),
-    TaskState.READY: ("○", "36"),
-    TaskState.RUNNING: ("●", "32"),
-    TaskState.PAUSED: ("‖", "33"),
-    TaskState.PARKED: ("‖", "33"),
-    TaskState.DONE: ("✓", "32"),
-    TaskState.FAILED: ("✗", "31"),
-    TaskState.CANCELLED: ("−", "33"),
-    TaskState.EXPIRED: ("−", "33"),
-    TaskState.SKIPPED: ("−", "2"),
-    TaskState.QUARANTINED: ("!", "31"),
+    TaskState.WAITING: ("·", "a", "2"),
+    TaskState.READY: ("○", "q", "36"),
+    TaskState.RUNNING: ("●", "W", "32"),
+    TaskState.PAUSED: ("‖", "p", "33"),
+    TaskState.PARKED: ("‖", "l", "33"),
+    TaskState.DONE: ("✓", "D", "32"),
+    TaskState.FAILED: ("✗", "F", "31"),
+    TaskState.CANCELLED: ("−", "C", "33"),
+    TaskState.EXPIRED: ("−", "E", "33"),
+    TaskState.SKIPPED: ("−", "S", "2"),
+    TaskState.QUARANTINED: ("!", "!", "31"),
 }
-"""A shape and a colour for each state: the shape alone is enough where there is no colour."""
+"""A shape, a letter and a colour for each state: the shape, or the letter, is enough where there is no colour."""
 RESTS = "◦"
 """In the place of a running task's sign: its agent has nothing to do."""
 RESTING = ("idle", "interrupted")
@@ -114,7 +114,7 @@ class Layout:
 def line(view: TaskView, now: float, layout: Layout, *, detail: str = "", waits: Waiting = NOTHING_WAITS) -> str:
     """`● running   1121-k3f9/lint   12s   title   detail`. Of an agent that waits for a person
     `? needs you   1121-k3f9/lint   3m20s   what it asks   title`, and since when. Of a task that ended the time of its end."""
-    sign, code = SIGNS[TaskState.PAUSED if view.paused else view.state]
+    sign, _, code = SIGNS[TaskState.PAUSED if view.paused else view.state]
     state = view.attempt_state if view.state is TaskState.RUNNING and view.attempt_state not in (None, "running") else view.state
     state, since = "paused" if view.paused else state, seconds(view, now)
     if state is TaskState.RUNNING and view.id in waits.states:

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from supervisor import __version__
 from supervisor.kernel import keys
-from supervisor.kernel.ansi import escaped
+from supervisor.kernel.ansi import escaped, in_texts
 from supervisor.kernel.errors import NightcrewError
 from supervisor.kernel.keys import By, Key
 from supervisor.kernel.spec import TaskSpec
@@ -114,15 +114,7 @@ def quoted(source: str, text: str, offset: int = 0, most: int = TEXT_MAX) -> dic
 
 def cleaned(value: Any) -> Any:
     """JSON with every text in it made plain and cut."""
-    match value:
-        case str():
-            return escaped(value[:TEXT_MAX])
-        case dict():
-            return {escaped(str(name)): cleaned(inner) for name, inner in value.items()}
-        case list() | tuple():
-            return [cleaned(inner) for inner in value]
-        case _:
-            return value
+    return in_texts(value, lambda text: escaped(text[:TEXT_MAX]))
 
 
 def briefly(task: dict[str, Any]) -> dict[str, Any]:

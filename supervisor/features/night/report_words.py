@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from supervisor.features.night.report_rows import Night, Spent, Task
+from supervisor.kernel.ansi import in_texts
 from supervisor.kernel.format import UNKNOWN, duration, listed, many, money, percent, short, stamped
 from supervisor.kernel.states import TaskState
 from supervisor.views.document import Verdict
@@ -295,21 +296,13 @@ def shown(shape: Shape) -> dict[str, Any]:
     """The report as a page draws it: every text is harmless to look at, and those of several lines are lists of lines."""
     needs = [one | {"question": lines(one["question"])[:QUESTION_LINES], "diff": _diff(one)} for one in shape["needs"]]
     unwell = [one | {"diff": _diff(one), "printed": lines(one["printed"])} for one in shape["unwell"]]
-    facts: dict[str, Any] = _cut({**shape, "needs": needs, "unwell": unwell})
+    facts: dict[str, Any] = in_texts({**shape, "needs": needs, "unwell": unwell}, _cut)
     return facts
 
 
-def _cut(value: Any) -> Any:
-    """The same JSON without the end of every text that is very long."""
-    match value:
-        case str():
-            return value if len(value) <= TEXT_MAX else f"{value[:TEXT_MAX]}…"
-        case Mapping():
-            return {key: _cut(item) for key, item in value.items()}
-        case list():
-            return [_cut(item) for item in value]
-        case _:
-            return value
+def _cut(text: str) -> str:
+    """Without its end, when it is very long."""
+    return text if len(text) <= TEXT_MAX else f"{text[:TEXT_MAX]}…"
 
 
 def lines(text: str) -> list[str]:

@@ -9,6 +9,7 @@ from itertools import pairwise
 from shlex import quote
 from typing import Any
 
+from supervisor.kernel.ansi import in_texts
 from supervisor.kernel.errors import one_line
 from supervisor.kernel.format import UNKNOWN, duration, listed, many
 from supervisor.kernel.retry import GATE
@@ -31,23 +32,10 @@ _ENDED_BADLY = ("failed", "quarantined", "cancelled", "expired", "skipped")
 _LOOK_INTO = frozenset({"failed", "quarantined"})
 
 
-def clean(value: Any) -> Any:
-    """The same JSON with every text made harmless to look at: control characters, line breaks, direction overrides and lone surrogates
-    are shown as escapes."""
-    match value:
-        case str():
-            return value if value.isprintable() else one_line(value)
-        case Mapping():
-            return {clean(key): clean(item) for key, item in value.items()}
-        case list() | tuple():
-            return [clean(item) for item in value]
-        case _:
-            return value
-
-
 def shown(report: Report) -> dict[str, Any]:
-    """The report as a page draws it: clean, and without the summary of an analysis that is too young to know anything."""
-    facts: dict[str, Any] = clean(report)
+    """The report without the summary of an analysis that is too young to know anything; every text is harmless to look at: control
+    characters, line breaks, direction overrides and lone surrogates are escapes."""
+    facts: dict[str, Any] = in_texts(report, lambda text: text if text.isprintable() else one_line(text))
     return facts if known(facts) else facts | {"summary": None}
 
 

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from aiohttp import web
 
 from supervisor.features.api.rules import Scope
+from supervisor.kernel.ansi import in_texts
 from supervisor.kernel.errors import NightcrewError, NotFound, one_line
 from supervisor.views import sgr
 from supervisor.views.crew import LETTERS, Crew, Row
@@ -394,13 +395,7 @@ def _hex(color: object) -> str:
 
 def plain(value: Any) -> Any:
     """JSON with every text in it made plain, the names of its keys too."""
-    if isinstance(value, str):
-        return value if value.isascii() and value.isprintable() else "\n".join(map(_line, value.split("\n")))
-    if isinstance(value, Mapping):
-        return {plain(name): plain(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(one) for one in value]
-    return value
+    return in_texts(value, lambda text: text if text.isascii() and text.isprintable() else "\n".join(map(_line, text.split("\n"))))
 
 
 def _line(text: str) -> str:

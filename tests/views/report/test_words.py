@@ -150,4 +150,5 @@ def test_the_time_of_a_task_is_that_of_all_its_attempts() -> None:
 
 
 def test_clean_shows_what_cannot_be_seen() -> None:
-    assert words.clean({"a\n": ["\u202egpj\x1b", 3, None, ("\udcff",)]}) == {"a\\n": ["\\u202egpj\\x1b", 3, None, ["\\udcff"]]}
+    made = words.shown({"a\n": ["\u202egpj\x1b", 3, None, ("\udcff",)], "summary": None})
+    assert made == {"a\\n": ["\\u202egpj\\x1b", 3, None, ["\\udcff"]], "summary": None}
