@@ -53,8 +53,6 @@ class CheckContext:
     sys: Path = Path("/sys")
     run: Path = Path("/run")
     rlimit: Callable[[int], tuple[int, int]] = resource.getrlimit
-    memory: Callable[[], tuple[int, int]] = lambda: (psutil.virtual_memory().total, psutil.swap_memory().total)
-    """Bytes of memory and of swap."""
     mounts: Callable[[], Sequence[tuple[str, str, str, str]]] = lambda: psutil.disk_partitions(all=True)
     """Device, mount point, type and options of every mounted file system, oldest first."""
     tool_s: float = TOOL_S
@@ -103,11 +101,6 @@ class CheckContext:
             return path.read_text(encoding="utf-8", errors="replace").strip()
         except OSError:
             return None
-
-    def number(self, path: Path) -> int | None:
-        """The number in such a file; None also for `max`."""
-        text = self.read(path)
-        return int(text) if text is not None and text.isdigit() else None
 
     @property
     def systemd(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import os
 import resource
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from agents.kinds import Kind, kinds
@@ -14,11 +14,9 @@ from supervisor import __version__
 from supervisor.config import user
 from supervisor.doctor.check_context import CheckContext, Finding, Said, existing, fail, ok, unknown, warn
 from supervisor.doctor.examine import Check
-from supervisor.host import cgroups, cores, import_guard, limits
-from supervisor.host.cores import Core
+from supervisor.host import cgroups, import_guard, limits
 from supervisor.kernel import limits as core_limits
 from supervisor.kernel.errors import ConfigError, HostError
-from supervisor.kernel.format import duration, size
 from supervisor.kernel.kind import version
 from supervisor.kernel.limits import By, Limits, Means
 from supervisor.sandbox import executors
@@ -30,39 +28,7 @@ from worktrees.git import MINIMUM, parse_version
 
 # Machine
 # -------
-# The machine: its limits, and what it does when you log out or memory runs out.
-
-
-INSTANCES_BASE, INSTANCES_EACH = 64, 4
-"""inotify instances: what a desktop session takes, and one agent with a dev server, a test watcher, a build and a language server."""
-WATCHES_EACH = 16_384
-"""inotify watches, one a directory: a mid-sized tree of dependencies, watched by two programs."""
-MEMORY_EACH = 512 * 2**20
-"""Resident memory of one agent's command line with a small tool below it."""
-GIB = 2**30
-
-
-def inotify(context: CheckContext) -> Finding:
-    """How many files the user's programs may watch."""
-    base = context.proc / "sys" / "fs" / "inotify"
-    instances, watches = context.number(base / "max_user_instances"), context.number(base / "max_user_watches")
-    if instances is None or watches is None:
-        return unknown("the kernel does not say", "agents' tools watch files")
-    seen = f"{instances:,} instances, {watches:,} watches"
-    need = {
-        "fs.inotify.max_user_instances": (instances, INSTANCES_BASE + INSTANCES_EACH * context.slots),
-        "fs.inotify.max_user_watches": (watches, WATCHES_EACH * context.slots),
-    }
-    short = [f"{key}={_round(least)}" for key, (have, least) in need.items() if have < least]
-    if not short:
-        return ok(seen)
-    why = f"watchers in {context.slots} agents share them with your desktop; beyond, they fail with ENOSPC or poll"
-    return warn(seen, why, f"sudo sysctl -w {' '.join(short)}  (to stay: /etc/sysctl.d)")
-
-
-def _round(least: int) -> int:
-    """The next power of two."""
-    return 1 << (least - 1).bit_length()
+# The machine: its limits, and what it does when you log out.
 
 
 def open_files(context: CheckContext) -> Finding:
@@ -80,37 +46,6 @@ def open_files(context: CheckContext) -> Finding:
     seen = "no limit" if soft == resource.RLIM_INFINITY else f"{soft:,} a process"
     if soft != resource.RLIM_INFINITY and soft < least:
         return warn(seen, f"the supervisor holds some for each of {context.slots} agents", f"ulimit -n {least} before nightcrew up")
-    return ok(seen)
-
-
-def memory(context: CheckContext) -> Finding:
-    """Memory and swap beside what the slots need."""
-    total, swap = context.memory()
-    group = context.number(context.sys / "fs" / "cgroup" / (context.cgroup or "/").lstrip("/") / "memory.max")
-    total = min(total, group or total)
-    seen = f"{size(total)}, {f'{size(swap)} swap' if swap else 'no swap'}, {context.slots} slots"
-    if total + swap < GIB + MEMORY_EACH * context.slots:
-        why = "an agent takes half a GiB and more; when memory runs out the kernel kills the largest program, whosever it is"
-        return warn(seen, why, f"slots = {max(1, (total + swap - GIB) // MEMORY_EACH)} in {context.config}, or add swap")
-    return ok(seen)
-
-
-def out_of_memory(context: CheckContext) -> Finding:
-    """What systemd does to the whole crew when one agent runs out of memory."""
-    if not context.systemd:
-        return unknown("systemd does not run here", "who is killed when memory runs out, one agent or all, is not known")
-    unit, scope = _unit(context)
-    said = context.ask("systemctl", *scope, "show", unit, "--property=OOMPolicy")
-    if said.code != 0:
-        return unknown(said.text or f"systemctl does not know {unit}")
-    policy = said.text.partition("=")[2] or "continue"
-    oomd = context.ask("systemctl", "is-active", "systemd-oomd").text == "active"
-    seen = f"{unit}: OOMPolicy={policy}{', systemd-oomd runs' if oomd else ''}"
-    fix = "systemd-run --user --scope -p OOMPolicy=continue -p ManagedOOMPreference=avoid nightcrew up -d (after nightcrew down)"
-    if policy in ("stop", "kill"):
-        return warn(seen, "one agent out of memory ends the supervisor and every other agent with it", fix)
-    if oomd:
-        return warn(seen, "it kills a whole control group under pressure: the tmux server with every agent", fix)
     return ok(seen)
 
 
@@ -137,40 +72,8 @@ def logout(context: CheckContext) -> Finding:
     return ok("KillUserProcesses=no: what runs stays")
 
 
-def _unit(context: CheckContext) -> tuple[str, tuple[str, ...]]:
-    """The innermost unit that we are in, and where systemctl finds it."""
-    parts = [part for part in (context.cgroup or "").split("/") if part.endswith((".service", ".scope"))]
-    unit = parts[-1] if parts else "init.scope"
-    inside = any(part.startswith("user@") for part in parts) and not unit.startswith("user@")
-    return unit, ("--user",) if inside else ()
-
-
-def processor(context: CheckContext) -> Finding:
-    """What keeps busy agents from being felt."""
-    return judged_processor(cores.topology(system=context.sys / "devices" / "system"), bool(cgroups.probe().shares), context)
-
-
-def judged_processor(found: Sequence[Core], shares: bool, context: CheckContext) -> Finding:
-    """Warns where neither a control group nor niceness tells agents from your own commands. `shares`: control groups have a weight here."""
-    cpus, nodes = sum(len(core.cpus) for core in found), len({core.node for core in found})
-    seen = f"{len(found)} cores{f', {cpus} CPUs' if cpus > len(found) else ''}{f', {nodes} NUMA nodes' if nodes > 1 else ''}"
-    if shares:
-        return ok(f"{seen}; busy agents give way to you by the weight of a control group")
-    if context.number(context.proc / "sys" / "kernel" / "sched_autogroup_enabled") != 1:
-        return ok(f"{seen}; busy agents give way to you by their niceness and policy")
-    fix = "sudo sysctl -w kernel.sched_autogroup_enabled=0  (to stay: /etc/sysctl.d)"
-    if context.systemd:
-        fix = "nightcrew down; systemd-run --user --scope -p Delegate=yes nightcrew up -d"
-    why = "what an agent starts in a session of its own takes as much of the processor as you do: the kernel shares time between sessions"
-    return warn(f"{seen}; no control group with a weight", why, fix)
-
-
 CHECKS: Mapping[str, Check] = {
-    "inotify": inotify,
     "open files": open_files,
-    "processor": processor,
-    "memory": memory,
-    "out of memory": out_of_memory,
     "logout": logout,
 }
 
@@ -226,23 +129,18 @@ def agents(context: CheckContext) -> Finding:
         return warn(broken, "its tasks are refused", "mend the file: nightcrew kinds ls")
     if not found:
         return ok("none found; shell tasks work")
-    missing = ", ".join(name for name in ours if name not in found)
     said = asked(context, {name: (path, "--version") for name, path in found.items()})
-    failed = {name: answer for name, answer in said.items() if answer.code != 0}
-    if failed:
-        hung = [name for name, answer in failed.items() if answer.is_late]
-        broken = ", ".join(name for name in failed if name not in hung)
-        seen = [f"{', '.join(hung)} did not answer in {duration(context.agent_s)}" if hung else ""]
-        seen += [f"{broken}: on PATH, but --version fails" if broken else ""]
+    if failed := {name: answer for name, answer in said.items() if answer.code != 0}:
+        seen = "; ".join(answer.text if answer.is_late else f"{name}: on PATH, but --version fails" for name, answer in failed.items())
         why = "an agent that does not start ends its tasks; on a busy machine a program may only be slow"
-        return unknown("; ".join(filter(None, seen)), why, f"{next(iter(failed))} --version")
-    shown = [f"{name} {version_line(answer.text)}".strip() for name, answer in said.items()]
-    if old := [f"{name} {ours[name].version}" for name, answer in said.items() if is_older(answer.text, ours[name].version)]:
+        return unknown(seen, why, f"{next(iter(failed))} --version")
+    shown = "; ".join(f"{name} {version_line(answer.text)}".strip() for name, answer in said.items())
+    if old := [name for name, answer in said.items() if is_older(answer.text, ours[name].version)]:
+        older = ", ".join(f"{name} {ours[name].version}" for name in old)
         why = "its arguments were tried with that one: it may not know them"
-        return warn(
-            f"{'; '.join(shown)}; older than {', '.join(old)}", why, f"update it, then nightcrew kinds test {ours[old[0].split()[0]].name}"
-        )
-    return ok("; ".join([*shown, f"not on PATH: {missing}" if missing else ""]).rstrip("; "))
+        return warn(f"{shown}; older than {older}", why, f"update it, then nightcrew kinds test {ours[old[0]].name}")
+    missing = ", ".join(name for name in ours if name not in found)
+    return ok(f"{shown}; not on PATH: {missing}" if missing else shown)
 
 
 def version_line(said: str) -> str:

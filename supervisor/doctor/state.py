@@ -22,7 +22,7 @@ from supervisor.doctor.check_context import CheckContext, Finding, existing, fai
 from supervisor.doctor.examine import Check
 from supervisor.gateway import lifecycle
 from supervisor.gateway.account.schema import ACCOUNT
-from supervisor.host import cores, files, scratch, secrets, usage
+from supervisor.host import cores, files, scratch, secrets
 from supervisor.host.audit_log import Audit
 from supervisor.host.clock import SystemClock
 from supervisor.host.paths import Home
@@ -30,7 +30,6 @@ from supervisor.host.scratch import locked_directory
 from supervisor.kernel.errors import ConfigError, HostError, NightcrewError, NotFound, ToolMissing
 from supervisor.kernel.format import size
 from supervisor.kernel.states import End
-from supervisor.server import lock
 from supervisor.server.attempts.environments import facts
 from supervisor.server.lock import DaemonLock
 from supervisor.snapshots import rows as snapshots_rows
@@ -63,22 +62,7 @@ def check(context: CheckContext) -> Finding:
         watching.close()
     if why:
         return warn(why, WHY, "sysctl fs.inotify shows the limits; max_user_instances and max_user_watches can be raised")
-    times = _overflows(context)
-    if times:
-        often = "once" if times == 1 else f"{times} times"
-        seen = f"changes of memories are seen at once; the kernel dropped events {often}, and all files were looked at"
-        return warn(seen, "many files change at once, and each such look takes longer", "raise the sysctl fs.inotify.max_queued_events")
     return ok("changes of memories are seen at once")
-
-
-def _overflows(context: CheckContext) -> int:
-    """How often the supervisor was told that events were dropped; 0 when none answers."""
-    if lock.holder(context.home.lock) is None:
-        return 0
-    try:
-        return int(protocol.call(context.home.daemon_socket, "watch", {}, timeout_s=context.tool_s)["overflows"])
-    except NightcrewError:  # `supervisor` says what is the matter with it
-        return 0
 
 
 # State
@@ -91,8 +75,6 @@ NETWORK = frozenset(
 )
 VOLATILE = frozenset({"tmpfs", "ramfs"})
 MIB = 2**20
-WALK_S = 2.0
-"""Sizing the worktrees ends after this long; what was seen until then is their least size."""
 INODES = 10_000
 
 
@@ -161,25 +143,15 @@ def file_system(context: CheckContext) -> Finding:
 
 
 def disk(context: CheckContext) -> Finding:
-    """Free space, against what stops the crew and against what its worktrees take."""
+    """Free space, against what stops the crew."""
     space = os.statvfs(existing(context.home.root))
     free, least = space.f_bavail * space.f_frsize, context.settings.disk_free_min
-    count, taken = _worktrees(context.home.worktrees)
-    seen = f"{size(free)} free" + (f"; worktrees: {count:,}, {size(taken)}" if count else "")
-    fix = "nightcrew clean shows what can go"
+    seen, fix = f"{size(free)} free", "nightcrew clean shows what can go"
     if free < least:
         return fail(seen, f"below {size(least)} (limits.disk_free_min) nothing new starts", fix)
     if space.f_files and space.f_favail < INODES:
         return warn(f"{seen}, {space.f_favail:,} inodes", "a worktree takes an inode a file", fix)
-    need = least + (taken // count if count else 0) * context.slots
-    if free < need:
-        return warn(seen, f"{context.slots} more worktrees of that size and limits.disk_free_min need {size(need)}", fix)
     return ok(seen)
-
-
-def _worktrees(root: Path) -> tuple[int, int]:
-    """How many worktrees lie there and how many bytes they take, as far as they could be looked at in WALK_S."""
-    return len(list(root.glob("[!.]*/*/[!.]*"))), usage.used([root], max_seconds=WALK_S).bytes
 
 
 def ledger(context: CheckContext) -> Finding:

@@ -24,7 +24,6 @@ class Machine:
     environ: dict[str, str] = field(default_factory=dict)
     slots: int = 8
     mounts: list[tuple[str, str, str, str]] = field(default_factory=lambda: [("/dev/sda1", "/", "ext4", "rw,relatime")])
-    memory: tuple[int, int] = (16 * 2**30, 2 * 2**30)
 
     def file(self, path: str, text: str) -> Path:
         """Write a file of the kernel's."""
@@ -64,7 +63,6 @@ class Machine:
             sys=self.root / "sys",
             run=self.root / "run",
             rlimit=lambda number: self.limits.get(number, (resource.RLIM_INFINITY, resource.RLIM_INFINITY)),
-            memory=lambda: self.memory,
             mounts=lambda: self.mounts,
             tool_s=tool_s,
             agent_s=agent_s,
@@ -76,8 +74,6 @@ class Machine:
 def machine(tmp_path: Path) -> Machine:
     """A machine that is well."""
     made = Machine(tmp_path / "machine")
-    made.file("proc/sys/fs/inotify/max_user_instances", "1024\n")
-    made.file("proc/sys/fs/inotify/max_user_watches", "1048576\n")
     made.file("proc/self/cgroup", "0::/\n")
     made.file("sys/fs/cgroup/cgroup.controllers", "cpu memory pids\n")
     (made.root / "bin").mkdir()

@@ -17,7 +17,6 @@ from supervisor.doctor import state as file_events
 from supervisor.doctor.check_context import State
 from supervisor.host import scratch
 from supervisor.kernel.spec import Settings
-from supervisor.server import lock
 from supervisor.store import sqlite
 from tests.doctor.conftest import Machine
 from tests.support import House, git, make_repository
@@ -47,15 +46,6 @@ def test_directories_that_cannot_be_watched_are_named(machine: Machine, home: Pa
     assert (found.state, found.seen) == (State.WARN, "inotify instance limit reached")
     monkeypatch.setattr(scratch, "file_system", lambda *_: "nfs4")
     assert file_events.check(machine.place()).seen.startswith("nfs4 ")
-
-
-def test_events_that_the_kernel_dropped_are_told(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lock, "holder", lambda _: 1)
-    for times, state in ((0, State.OK), (1, State.WARN), (2, State.WARN)):
-        monkeypatch.setattr(protocol, "call", lambda _, verb, *__, times=times, **___: {"overflows": times} if verb == "watch" else {})
-        found = file_events.check(machine.place())
-        assert found.state is state and ("dropped events" in found.seen) is bool(times)
-    assert "2 times" in found.seen
 
 
 def test_a_supervisor_says_how_often_events_were_dropped(house: House) -> None:
@@ -127,13 +117,6 @@ def test_the_disk(machine: Machine, home: Path) -> None:
     free = os.statvfs(home).f_bavail * os.statvfs(home).f_frsize
     found = checks.disk(machine.place(Settings(disk_free_min=2 * free)))
     assert found.state is State.FAIL and "nothing new starts" in found.why
-    file = home / "worktrees" / "p" / "1121-aaaa" / "lint.1" / "file"
-    file.parent.mkdir(parents=True)
-    file.write_bytes(b"x" * 3 * 2**20)
-    assert "; worktrees: 1, 3.0 MiB" in checks.disk(machine.place()).seen
-    machine.slots = 1000
-    found = checks.disk(machine.place(Settings(disk_free_min=free - 64 * 2**20)))
-    assert found.state is State.WARN and "1000 more worktrees of that size" in found.why
 
 
 def test_the_ledger(machine: Machine, home: Path) -> None:

@@ -123,6 +123,16 @@ def test_an_old_ledger_can_be_looked_at(old: Path) -> None:
         assert [row["end"] for row in queries.attempts(db, f"{RUN}/failed")] == ["timeout", "failed"]
 
 
+def test_readers_of_an_old_ledger_see_every_table_and_column_of_this_release(old: Path, tmp_path: Path) -> None:
+    with closing(Ledger(tmp_path / "new.db", Wall())):
+        pass
+    with closing(sqlite.connect_readonly(tmp_path / "new.db")) as new, closing(sqlite.connect_readonly(old)) as db:
+        for (table,) in new.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall():
+            columns = [row[1] for row in new.execute(f"PRAGMA table_info({table})")]
+            db.execute(f"SELECT {', '.join(columns)} FROM {table}").fetchall()  # noqa: S608 - our own names
+        assert [run.id for run in queries.runs(db, 9)] == ["0731-m7wn", RUN]
+
+
 def test_the_sample_has_an_attempt_and_a_task_in_every_state_that_there_was(old: Path) -> None:
     with closing(sqlite.connect_readonly(old)) as db:
         states = {row[0] for row in db.execute("SELECT DISTINCT state FROM task")}

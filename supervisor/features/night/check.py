@@ -505,8 +505,6 @@ def look(evening: Evening) -> list[Checked]:
         "models": checks(evening.models, evening.submission.spec.tasks, evening.terms, _prices(evening)),
         "machine": {
             "disk": state.disk,
-            "memory": machine.memory,
-            "inotify": machine.inotify,
             "open files": machine.open_files,
             "power": powered,
         },
