@@ -239,10 +239,6 @@ class Pair:
 # Messages between agents in the ledger, with their words; the journal has neither words nor subjects.
 
 
-_SINCE = 6
-"""The schema that brought the table: a reader may meet a ledger that no newer supervisor has opened yet."""
-_WORDS_SINCE = 9
-"""The schema that brought their words."""
 _OPEN = "state IN ('accepted', 'new', 'given')"
 """Spelled out, since SQLite uses the partial index for exactly these words."""
 _COLUMNS = tuple(name for name in Mail.__dataclass_fields__)
@@ -318,11 +314,6 @@ class Mails(Tables):
             self._desk.journal(task, None, event, data)
 
 
-def is_there(db: sqlite3.Connection) -> bool:
-    """Whether the ledger knows messages."""
-    return bool(db.execute("PRAGMA user_version").fetchone()[0] >= _SINCE)
-
-
 def one(db: sqlite3.Connection, mail: str) -> Mail | None:
     """One message."""
     return next(iter(_mails(db, "WHERE id = ?", mail)), None)
@@ -330,8 +321,6 @@ def one(db: sqlite3.Connection, mail: str) -> Mail | None:
 
 def words(db: sqlite3.Connection, mail: str) -> str | None:
     """What a message says; None where only its file has that: a release before this one kept it there."""
-    if db.execute("PRAGMA user_version").fetchone()[0] < _WORDS_SINCE:
-        return None
     row = db.execute("SELECT words FROM mail WHERE id = ?", (mail,)).fetchone()
     return row[0] if row is not None else None
 
@@ -355,8 +344,6 @@ def of_mailbox(db: sqlite3.Connection, project: str, owner: str, *, everything: 
 def newest(db: sqlite3.Connection, project: str, before: str, at_most: int, *, recipient: str = "") -> list[Mail]:
     """The messages of a project, newest first, those before the message of this id; with a `recipient` those to it that it has not read.
     None in an older ledger."""
-    if not is_there(db):
-        return []
     which, values = (f"AND {_OPEN} AND recipient = ?", (recipient,)) if recipient else ("", ())
     return _mails(db, f"WHERE project = ? AND id < ? {which} ORDER BY id DESC LIMIT ?", project, before or "~", *values, at_most)
 
@@ -383,16 +370,12 @@ def sent_since(db: sqlite3.Connection, sender: str, since: float) -> list[tuple[
 
 def asked_of_person(db: sqlite3.Connection) -> list[Mail]:
     """The requests and handoffs that a person has neither read nor answered, oldest first. None in an older ledger."""
-    if not is_there(db):
-        return []
     return _mails(db, f"WHERE {_OPEN} AND recipient = ? AND type IN ('request', 'handoff') ORDER BY id", PERSON)
 
 
 def pairs(db: sqlite3.Connection, project: str = "", tasks: Collection[str] = ()) -> list[Pair]:
     """What each has written to each other, of a project, or with `tasks` those between two of which one is among them; the most tokens
     first. None in an older ledger."""
-    if not is_there(db):
-        return []
     found = db.execute(
         f"""SELECT sender, recipient, count(*), sum({_OPEN}), sum(bytes), sum(tokens) FROM mail
             WHERE (? = '' OR project = ?) GROUP BY sender, recipient ORDER BY sum(tokens) DESC, sender, recipient""",  # noqa: S608 - ours

@@ -20,6 +20,7 @@ from memory.listing import GlobIndex
 from memory.note import TITLE_MAX, Page, cleaned, pages, parts_of_names, quoted, record
 from memory.semantic import Vectors
 from memory.versions import ReadBook
+from supervisor.contract import Briefing
 from supervisor.kernel.errors import NightcrewError
 from supervisor.kernel.path_globs import CORE_MAX, Kind
 from supervisor.kernel.prompt import TASK
@@ -451,13 +452,15 @@ class _Held:
     """Files that changed since they were read; any thread adds to it, under the lock."""
 
 
-class SearchDesk:
+Tracked = Callable[[str], Sequence[str] | None]
+"""Lists the files of a project's repository, sorted; None when it is not known. It may take long: call it in a thread."""
+
+
+class SearchDesk(Briefing):
     """Of all projects. What is `async` belongs to the loop."""
 
-    def __init__(self, desk: MemoryDesk, loop: Loop) -> None:
-        self._desk, self._loop, self.terms = desk, loop, loop.settings.memory
-        self.tracked: Callable[[str], Sequence[str] | None] = lambda _: None
-        """The files of a project's repository, sorted; None when nobody knows. May take a while: for a thread."""
+    def __init__(self, desk: MemoryDesk, loop: Loop, tracked: Tracked) -> None:
+        self._desk, self._loop, self.terms, self.tracked = desk, loop, loop.settings.memory, tracked
         self._held: dict[str, _Held] = {}
         self._lock = threading.Lock()
 

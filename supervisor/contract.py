@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from supervisor.kernel.decision import Command
     from supervisor.kernel.spec import Submission
     from supervisor.server.loop import Loop
+    from supervisor.store.rows import LaunchRow
     from supervisor.store.sqlite import WriteAccess
     from worktrees.git import Git
 
@@ -147,6 +148,14 @@ class Supervisor:
     settings_file: Path
     alert: Callable[[Said], None]
     """Show a person a sentence. It may be called from any thread."""
+
+
+class Briefing:
+    """A service that briefs agents."""
+
+    async def before(self, task: str, epoch: int, launch: LaunchRow) -> str:  # noqa: ARG002 - the shape of every briefing
+        """Return what an agent that begins anew reads before its prompt. Raises nothing: an agent can work without."""
+        return ""
 
 
 class Proof:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from supervisor.contract import Services
+from supervisor.contract import Briefing, Services
 from supervisor.gateway.keys import Log
 from supervisor.host.clock import Clock, busy_s
 from supervisor.host.failpoint import failpoint
@@ -233,6 +233,7 @@ class Loop:
             denied,
             lambda task, epoch: self.agents.evidence.called(task, epoch),
             lambda key: self.agents.evidence.of(key)[0],
+            lambda task, epoch, row: (self.services.find(Briefing) or Briefing()).before(task, epoch, row),
             settings.memory.leases,
         )
         self.jobs = Jobs(doors, clock, self._told, self.alert, hooked)

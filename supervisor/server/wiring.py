@@ -17,7 +17,7 @@ from agents.tmux import Tmux
 from memory.service.desk import MemoryDesk
 from supervisor.client import start
 from supervisor.config import user
-from supervisor.contract import Feature, Supervisor
+from supervisor.contract import Briefing, Feature, Supervisor
 from supervisor.gateway.keys import Form, Log, Redactor
 from supervisor.host import cores, files, limits, scratch, secrets, unix_sockets
 from supervisor.host.clock import Clock, SystemClock
@@ -117,8 +117,8 @@ async def _serve(loop: Loop, access: AgentAccess, tmux: Tmux, git: Git) -> None:
     def alert(said: Said) -> None:
         events.call_soon_threadsafe(loop.alert, said)
 
-    access.models.alert, memory = alert, MemoryDesk(loop, home)
-    loop.jobs.told_before, memory.search.tracked = memory.search.before, functools.partial(_tracked, home, git)
+    access.models.alert, memory = alert, MemoryDesk(loop, home, functools.partial(_tracked, home, git))
+    loop.services.put(memory.search, Briefing)
     loop.services.put(access.models)
     loop.services.put(memory)
     supervisor = Supervisor(loop, home, git, tmux, access.secret, access.models.file, alert)

@@ -123,6 +123,8 @@ class Hooked:
     """How often an attempt called which tool, by its hooks."""
     session: Callable[[Key], str]
     """The session of an attempt's agent, by its hooks; empty while it has not spoken."""
+    brief: Callable[[str, int, LaunchRow], Awaitable[str]]
+    """What an agent that begins anew is told before its prompt."""
     lease_rule: LeaseRule
 
 
@@ -141,8 +143,6 @@ class Jobs:
         self._clock = clock
         self._tell = tell
         self.say = say
-        self.told_before: Callable[[str, int, LaunchRow], Awaitable[str]] | None = None
-        """What an agent that begins anew is told before its prompt; None: nothing."""
         self._hooked = hooked
         self.doubtful = False
         """tmux failed to open a session, or to answer: nothing more should start before a look succeeded."""
@@ -232,9 +232,9 @@ class Jobs:
     async def _brief(self, task: str, epoch: int, row: LaunchRow, source: Source) -> str:
         """What its agent is told before its prompt. One that goes on with a conversation was told already."""
         told = row.spec.judge_round or source.origin is not None or not row.spec.prompt
-        if self.told_before is None or told or not to_run(row.spec.kind).is_agent:
+        if told or not to_run(row.spec.kind).is_agent:
             return ""
-        return await self.told_before(task, epoch, row)
+        return await self._hooked.brief(task, epoch, row)
 
     async def _prepared_or_again(self, task: str, epoch: int, row: LaunchRow) -> Source:
         try:

@@ -92,7 +92,7 @@ async def memory_desk(root: Path, pace: Pace = PACE) -> AsyncIterator[Kit]:
     with contextlib.closing(Ledger(home.ledger, clock.wall)) as ledger:
         ledger.know_project(PROJECT, "/repo", "/repo/.git")
         loop = LoopOfDesk(ledger, clock)
-        desk = MemoryDesk(cast(Loop, loop), home, pace)
+        desk = MemoryDesk(cast(Loop, loop), home, pace=pace)
         kit = Kit(desk, loop, home)
         async with desk.kept():
             yield kit
