@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nightcrew.plugins.bench import analyze
+from nightcrew.plugins.bench import analyze, crews
 from supervisor.host import cgroups
 from supervisor.kernel.errors import ToolFailed
 from tests.host.cgroup_kit import group_of
@@ -51,7 +51,7 @@ def test_a_round_measures_all_three(tmp_path: Path) -> None:
         tmp_path / "shop", {"a.py": "x = 1\n", "vendor/b.py": "x = 1\n", "nightcrew.toml": '[analyze]\nexclude = ["vendor"]\n'}
     )
     said: list[str] = []
-    found = analyze.measure(analyze.Options(source, 1), tmp_path, said.append)
+    found = crews.report(analyze, analyze.Options(str(source), 1), tmp_path, said.append)
     assert (found["repo"], found["files"], found["agents"], found["spoilt"]) == ("shop", 1, 5, [])
     assert found["pool_s"] > 0 and found["sequential_s"] > 0 and found["ratio_to_pool"] > 0
     assert len(found["rounds"]) == 1 and "plain pool" in analyze.table(found)

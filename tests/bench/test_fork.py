@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from agents import zygote
-from nightcrew.plugins.bench import fork
+from nightcrew.plugins.bench import crews, fork
 from nightcrew.plugins.bench.crews import SupervisedRun
-from nightcrew.plugins.bench.fork import Options, Size, measure
+from nightcrew.plugins.bench.fork import Options, Size
 from supervisor.client import protocol
 from supervisor.host import processes
 from supervisor.host.paths import Home
-from supervisor.kernel.errors import NotFound, ToolFailed
+from supervisor.kernel.errors import ToolFailed
 from supervisor.kernel.snapshots import SnapshotKind, SnapshotSpec
 from tests.bench.test_spawn import users_of
 from tests.support import git, wait_until
@@ -36,10 +36,6 @@ TINY = Options(
     leftover=50,
     crew=2,
     bursts=1,
-    python_files=10,
-    analysts=2,
-    crews=1,
-    index=False,
     seed=7,
 )
 pytestmark = pytest.mark.timeout(600)
@@ -48,14 +44,10 @@ KEYS = {
     "environment": ("backend", "ms_p50", "ms_p99", "disk_mb", "first_status_ratio", "vs_copied_deps", "vs_linked_deps"),
     "private_git": ("setup_ms_p50", "import_ms_p50", "secure_ms_p50", "secure_more_ms_p50", "secure_50k_files_s"),
     "spawn": (
-        "memory_tier0_ms_p50", "memory_tier2_ms_p50", "python_client_ms_p50", "cold_ms_p50", "ratio", "all_50_s", "unshared_mb",
-    ),
-    "snapshot": ("setup_s", "freeze_s", "first_run_s", "break_even_runs"),
-    "analysts": (
-        "files", "cold_seq_s", "cold_par_s", "fork_seq_s", "fork_par_s", "pool_s", "cold_cpu_s", "fork_cpu_s", "pool_cpu_s", "efficiency",
+        "memory_tier0_ms_p50", "memory_tier2_ms_p50", "python_client_ms_p50", "cold_ms_p50", "ratio", "all_50_s", "unshared_mb", "client",
     ),
 }  # fmt: skip
-MAY_BE_NONE = {"memory_tier2_ms_p50": "this host has no tier 2", "break_even_runs": "a set-up of milliseconds never pays"}
+NO_NUMBERS = ("backend", "client")
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +56,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fork, "REFS", 50)
         patch.setattr(fork, "OURS_A_TURN", 3)
-        made: dict[str, Any] = json.loads(json.dumps(measure(TINY, where, print)))
+        made: dict[str, Any] = json.loads(json.dumps(crews.report(fork, TINY, where, print)))
     assert_nothing_stays(where)
     return made
 
@@ -76,39 +68,28 @@ def assert_nothing_stays(where: Path) -> None:
 
 
 def test_every_figure_is_there(found: dict[str, Any]) -> None:
-    assert found.keys() == {*KEYS, "load_average", "material", "options", "machine"}
+    assert found.keys() == {*KEYS, "options", "machine"}
     for room, keys in KEYS.items():
         assert tuple(found[room]) == keys
         for key, value in found[room].items():
-            if key not in ("backend", "secure_more_ms_p50") and not (value is None and key in MAY_BE_NONE):
+            if key not in (*NO_NUMBERS, "secure_more_ms_p50") and not (value is None and key == "memory_tier2_ms_p50"):
                 assert value > 0, (room, key)
 
 
 def test_it_says_what_it_was_made_on(found: dict[str, Any]) -> None:
-    assert found["load_average"].keys() == {"before", "after"}
     assert found["options"]["seed"] == 7
     assert found["options"]["dependencies"] == {"files": 40, "bytes": 100_000}
-    assert found["analysts"]["files"] == 10
-    assert found["material"]["setup"] == "a copy of 40 generated files (package index: not asked)"
-    assert found["material"]["spawn"]["at_once"] == 2
-    for name, stages in found["material"]["spawn"]["stages_ms"].items():
-        assert sum(stages.values()) == pytest.approx(found["spawn"][f"{name}_ms_p50"], abs=0.05), "of one agent they add up"
 
 
-def test_the_ratios_are_those_of_the_figures(found: dict[str, Any]) -> None:
-    spawn, analysts = found["spawn"], found["analysts"]
+def test_the_ratio_is_that_of_the_figures(found: dict[str, Any]) -> None:
+    spawn = found["spawn"]
     assert spawn["ratio"] == pytest.approx(spawn["cold_ms_p50"] / spawn["memory_tier0_ms_p50"], abs=0.06)
-    assert analysts["efficiency"] == pytest.approx(analysts["pool_s"] / analysts["fork_par_s"], abs=0.01)
 
 
 def test_the_table_has_every_figure_and_says_which_aims_are_missed(found: dict[str, Any]) -> None:
     shown = fork.table(found)
-    assert {tuple(row.figure.split(".")) for row in fork.ROWS} == {(room, key) for room, keys in KEYS.items() for key in keys} - {
-        ("environment", "backend"),
-        ("analysts", "files"),
-    }
-    assert "load average" in shown
-    assert shown.count("\n") >= len(fork.ROWS)
+    assert {aim.figure for aim in fork.AIMS} == {f"{room}.{key}" for room, keys in KEYS.items() for key in keys if key not in NO_NUMBERS}
+    assert shown.count("\n") >= len(fork.AIMS)
     slow = {**found, "environment": {**found["environment"], "ms_p50": 99.0, "vs_copied_deps": 1.0, "disk_mb": 0.5}}
     missed = [line.split("  ")[0] for line in fork.table(slow).splitlines() if line.endswith("MISSED")]
     assert "environment, p50" in missed and "faster than with copied dependencies" in missed and "its disk" not in missed
@@ -134,11 +115,6 @@ def test_the_same_seed_is_the_same_material(tmp_path: Path) -> None:
     assert sum(map(len, one)) == pytest.approx(100_000, rel=0.01)
 
 
-def test_too_few_python_files_are_told(tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match="1000000"):
-        fork.corpus(tmp_path / "corpus", 1_000_000)
-
-
 def test_a_worktree_that_is_not_clean_is_no_figure(repo: Path, tmp_path: Path) -> None:
     known = discover(Git(tmp_path / "git"), repo)
     place = Place(known.git_dir, known.common_dir, repo)
@@ -149,17 +125,17 @@ def test_a_worktree_that_is_not_clean_is_no_figure(repo: Path, tmp_path: Path) -
 
 
 AS_SMALL = """
-from nightcrew.plugins.bench.fork import measure
+from nightcrew.plugins.bench import fork
 from tests.bench.test_fork import TINY
 from supervisor.cli.main import main
-measure.QUICK = TINY
+fork.QUICK = TINY
 main()
 """
 
 
 @pytest.mark.soak
 def test_terminated_half_way_it_leaves_nothing(tmp_path: Path) -> None:
-    argv = [sys.executable, "-c", AS_SMALL, "bench", "fork", "--json", "--quick", "--no-index", "--dir", str(tmp_path)]
+    argv = [sys.executable, "-c", AS_SMALL, "bench", "fork", "--json", "--quick", "--dir", str(tmp_path)]
     said = tmp_path / "said"
     with said.open("wb") as out:
         bench = subprocess.Popen(argv, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=out)

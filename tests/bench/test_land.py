@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nightcrew.plugins.bench import land
+from nightcrew.plugins.bench import crews, land
 from supervisor.kernel.errors import NightcrewError
 from supervisor.results import trial_merges
 
@@ -23,7 +23,7 @@ def no_train(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) ->
 
 
 def test_its_figures(tmp_path: Path) -> None:
-    report = land.measure(SMALL, tmp_path, lambda _: None)
+    report = crews.report(land, SMALL, tmp_path, lambda _: None)
     assert (report["conflicts"], report["pairs"], report["files"]) == (2, 28, 20)
     assert report["matrix_ms"].keys() == {"7_branches"} and report["update_ms"] > 0
     assert report["review_ms"].keys() == {"middle", "large", "start"} and report["review_ms"]["large"] > 0
@@ -34,7 +34,7 @@ def test_a_conflict_that_is_not_found_is_an_error(tmp_path: Path, monkeypatch: p
     real = trial_merges.look
     monkeypatch.setattr(trial_merges, "look", lambda *asked: replace(real(*asked), known={}))
     with pytest.raises(NightcrewError, match="planted"):
-        land.measure(SMALL, tmp_path, lambda _: None)
+        crews.report(land, SMALL, tmp_path, lambda _: None)
 
 
 def test_exactly_the_planted_results_are_left_out_of_a_train(tmp_path: Path) -> None:

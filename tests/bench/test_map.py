@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from nightcrew.plugins.bench import crews
 from nightcrew.plugins.bench import map as fixtures
 from nightcrew.plugins.bench import map as measure
 from nightcrew.plugins.bench.map import Options
@@ -21,7 +22,7 @@ KEYS = {"files", "agents", "wall_s", "pool_wall_s", "efficiency", "crashes_injec
 @pytest.mark.timeout(600)
 def test_every_figure_is_there(tmp_path: Path) -> None:
     said: list[str] = []
-    report: dict[str, Any] = json.loads(json.dumps(measure.measure(TINY, tmp_path, said.append)))
+    report: dict[str, Any] = json.loads(json.dumps(crews.report(measure, TINY, tmp_path, said.append)))
     assert report.keys() >= KEYS
     assert (report["files"], report["agents"], report["lost"], report["duplicates"]) == (60, 3, 0, 0)
     assert report["crashes_injected"] > 0 and 0 < report["resume_did"] <= report["resume_missing"]

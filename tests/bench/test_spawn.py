@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from nightcrew.plugins.bench import spawn, verbs
+from nightcrew.plugins.bench import crews, spawn, verbs
 from nightcrew.plugins.bench.crews import by_hand, make_repository
-from nightcrew.plugins.bench.spawn import Options, Waiting, measure
+from nightcrew.plugins.bench.spawn import Options, Waiting
 from supervisor.kernel.errors import ToolFailed
 from tests.support import wait_until
 from tests.warm import NIGHTCREW
@@ -38,7 +38,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         patch.setattr(spawn, "STATUS_REPEATS", 1)
         patch.setattr(verbs, "REPEATS", 1)
         patch.setattr(verbs, "FILES", 10)
-        found: dict[str, Any] = json.loads(json.dumps(measure(TINY, where, print)))
+        found: dict[str, Any] = json.loads(json.dumps(crews.report(spawn, TINY, where, print)))
     assert list(where.iterdir()) == []
     assert users_of(where) == []
     return found

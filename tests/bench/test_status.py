@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from nightcrew.plugins.bench import crews
+from nightcrew.plugins.bench.figures import rows
 from nightcrew.plugins.bench.status import measure
 from nightcrew.plugins.bench.status.measure import Options, Size
 from supervisor.kernel.gateway_settings import Limits
@@ -21,7 +23,7 @@ OF_CLAUDE = ("poll_ms", "delivery_ms_p50", "crew")
 
 def measured(where: Path) -> tuple[dict[str, Any], list[str]]:
     said: list[str] = []
-    report: dict[str, Any] = json.loads(json.dumps(measure.measure(TINY, where, said.append)))
+    report: dict[str, Any] = json.loads(json.dumps(crews.report(measure, TINY, where, said.append)))
     assert list(where.iterdir()) == [] and users_of(where) == []
     return report, said
 
@@ -33,9 +35,11 @@ def test_without_claude_code_every_other_figure_is_there_and_it_says_so(tmp_path
     assert any("Claude Code is not installed" in line for line in said)
     push = report.pop("push_ms")
     assert 0 < push["p50"] <= push["p99"]
-    assert report.keys() == {"live_agents", "cpu_percent", "hook_ms_p50", "builtin_start_ms_p50", "builtin_turn_overhead_ms_p50"}
+    assert report.keys() - {"options", "machine"} == {
+        "live_agents", "cpu_percent", "hook_ms_p50", "builtin_start_ms_p50", "builtin_turn_overhead_ms_p50"
+    }  # fmt: skip
     assert (report["live_agents"], report["hook_ms_p50"] > 0, report["builtin_start_ms_p50"] > 0) == (2, True, True)
-    shown = measure.table({**report, "push_ms": push})
+    shown = "\n".join(rows(measure.AIMS, {**report, "push_ms": push}))
     assert shown.count("not measured") == 8 and "aim <= 150" in shown
 
 

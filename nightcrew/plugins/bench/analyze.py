@@ -6,8 +6,6 @@ import json
 import shutil
 import statistics
 import sys
-import tarfile
-import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +13,11 @@ from typing import Any
 
 from nightcrew.plugins.analyze.analyst import Progress, read_parameters, survey
 from nightcrew.plugins.bench import pool
-from nightcrew.plugins.bench.crews import Say, SupervisedRun, by_hand, commit_all, machine, private_place, timed
+from nightcrew.plugins.bench.crews import Say, SupervisedRun, by_hand, commit_all, timed
 from supervisor.host import cgroups, cores
 from supervisor.host.clock import SystemClock
 from supervisor.kernel import limits
-from supervisor.kernel.errors import ToolFailed, UsageError
+from supervisor.kernel.errors import ToolFailed
 from supervisor.kernel.spec import Settings
 from supervisor.kernel.states import TaskClass
 from supervisor.results import scores
@@ -27,24 +25,17 @@ from supervisor.store import queries
 
 # Corpus
 # ------
-# What an analysis is measured on: a repository, a directory or a source distribution, copied so that nothing of the user's is
-# touched.
+# What an analysis is measured on: a repository or another directory, copied so that nothing of the user's is touched.
 
 
 def bring(source: Path, place: Path) -> Path:
-    """A repository of one commit at `place` with the files of `source`: a git repository (its HEAD), any other directory, or a `.tar.gz` or
-    `.zip` from a package index. Raises UsageError for anything else, ToolFailed when git cannot."""
-    if source.is_dir() and (source / ".git").exists():
+    """Make a repository of one commit at `place` with the files of a directory: those of HEAD when it is a repository. Raises ToolFailed
+    when git cannot."""
+    if (source / ".git").exists():
         by_hand(["git", "clone", "-q", "--no-local", "--depth", "1", source.resolve().as_uri(), str(place)], place.parent)
-        return place
-    if source.is_dir():
-        shutil.copytree(source, place, symlinks=True)
     else:
-        try:
-            shutil.unpack_archive(source, place, filter="data" if tarfile.is_tarfile(source) else None)
-        except (OSError, ValueError, tarfile.TarError, zipfile.BadZipFile) as error:
-            raise UsageError("nothing to measure: it is no directory, .tar.gz or .zip", on=str(source), why=str(error)) from error
-    commit_all(place)
+        shutil.copytree(source, place, symlinks=True)
+        commit_all(place)
     return place
 
 
@@ -81,28 +72,25 @@ def analyst(job: dict[str, str]) -> int:
 class Options:
     """What is measured, and how often; of several rounds the one with the median work at once is reported."""
 
-    source: Path = Path()
+    source: str = "."
     rounds: int = 3
 
 
-def measure(options: Options, under: Path | None, say: Say) -> dict[str, Any]:
-    """Return the report; docs/bench.md describes every key. Raises what a tool raises; nothing is left running then either."""
-    with private_place(under) as root:
-        say(f"in {root}")
-        repo = bring(options.source, root / "repo")
-        found: list[dict[str, Any]] = []
-        with SupervisedRun(root / "home", Settings().slots, sandboxed=True) as run:
-            for number in range(options.rounds):
-                say(f"round {number + 1} of {options.rounds}: one by one, at once, and by a plain pool")
-                found.append(_round(repo, run))
+def measure(options: Options, root: Path, say: Say) -> dict[str, Any]:
+    """Return the figures; docs/bench.md describes every key. Raises what a tool raises."""
+    source = Path(options.source).resolve()
+    repo = bring(source, root / "repo")
+    found: list[dict[str, Any]] = []
+    with SupervisedRun(root / "home", Settings().slots, sandboxed=True) as run:
+        for number in range(options.rounds):
+            say(f"round {number + 1} of {options.rounds}: one by one, at once, and by a plain pool")
+            found.append(_round(repo, run))
     found.sort(key=lambda one: float(one["work_s"]))
-    chosen = found[(len(found) - 1) // 2]
     return {
-        **chosen,
-        "repo": options.source.name,
+        **found[(len(found) - 1) // 2],
+        "repo": source.name,
         "rounds": [{key: one[key] for key in ("sequential_s", "parallel_s", "setup_s", "work_s", "pool_s")} for one in found],
         "ratio_to_pool": round(statistics.median(one["work_s"] / one["pool_s"] for one in found), 3),
-        "machine": machine(),
     }
 
 

@@ -1,4 +1,8 @@
-"""`nightcrew bench SUITE`: one command a suite. A suite is a module with `Options`, `QUICK`, `measure` and `table`."""
+"""`nightcrew bench SUITE`: one command a suite.
+
+A suite is a module with `Options`, `QUICK` (options of a short run), `measure(options, root, say)`, which returns its figures, and either
+`AIMS`, whose figures are the table, or a `table(report)` of its own.
+"""
 
 from __future__ import annotations
 
@@ -38,11 +42,16 @@ def _run(module: str, *, as_json: bool, quick: bool = False, under: Path | None 
     for number in (signal.SIGTERM, signal.SIGHUP):  # leave as after Ctrl-C, so that nothing stays behind
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     suite = importlib.import_module(f"nightcrew.plugins.bench.{module}")
-    report = suite.measure(dataclasses.replace(suite.QUICK if quick else suite.Options(), **wanted), under, common.say)
+    crews = importlib.import_module("nightcrew.plugins.bench.crews")
+    options = dataclasses.replace(suite.QUICK if quick else suite.Options(), **wanted)
+    report = crews.report(suite, options, under, common.say)
     if as_json:
         common.print_json(**report)
-    else:
+    elif hasattr(suite, "table"):
         click.echo(suite.table(report))
+    else:
+        figures = importlib.import_module("nightcrew.plugins.bench.figures")
+        click.echo("\n".join(figures.rows(suite.AIMS, report)))
 
 
 def _suite(name: str, module: str, about: str, *options: Option) -> None:
@@ -78,19 +87,18 @@ _suite(
 _suite(
     "fork",
     "fork",
-    "What a warm start saves: environments beside copied and linked dependencies, forks beside cold starts, analysts beside a pool. A"
-    " full run takes some minutes and 3 GB.",
-    _quick("a tenth of the dependencies, 10 agents at once, 200 Python files"),
+    "What a warm start saves: environments beside copied and linked dependencies, forks beside cold starts. A full run takes some "
+    "minutes and 3 GB.",
+    _quick("a tenth of the dependencies, 10 agents at once"),
     _seed("the generated files' content"),
-    click.option("--index/--no-index", default=True, help="Ask the package index for the one small package that a set-up installs."),
     _UNDER,
 )
 _suite(
     "analyze",
     "analyze",
-    "What the analysts gain by working at once, beside a plain pool of the same pieces. SOURCE is a repository, another directory, or"
-    " a source distribution from a package index (default: here). It is copied.",
-    click.argument("source", type=click.Path(path_type=Path, exists=True, resolve_path=True), default=Path()),
+    "What the analysts gain by working at once, beside a plain pool of the same pieces. SOURCE is a repository or another directory "
+    "(default: here). It is copied.",
+    click.argument("source", type=click.Path(exists=True, file_okay=False), default="."),
     _count("--rounds", 3, "How often; the median round is reported."),
     _UNDER,
 )
@@ -116,10 +124,10 @@ _suite(
 _suite(
     "queue",
     "queue.measure",
-    "The queue of tasks: how fast 10,000 are accepted, how soon a free slot is taken, what 30 kills lose, what a "
-    "person feels of 50 busy agents. A full run takes some minutes.",
-    _quick("500 attempts, 6 kills instead of 30, 10 busy agents"),
-    _seed("the moments of kills"),
+    "The queue of tasks: how fast 10,000 are accepted, how soon a free slot is taken, what a person feels of 50 busy agents. A full "
+    "run takes some minutes.",
+    _quick("500 attempts, 10 busy agents"),
+    _seed("the generated repository's content"),
     _UNDER,
 )
 _suite(
@@ -135,8 +143,8 @@ _suite(
 _suite(
     "memory",
     "memory",
-    "What agents know together: how soon a change wakes who waits for it, how fast notes are found and how well, leases, waits, lines"
-    " that are added by many at once, and what the watching costs while nothing happens. Real files, sockets and processes.",
+    "What agents know together: how soon a change wakes who waits for it, how fast notes are found and how well, leases, waits, and "
+    "what the watching costs while nothing happens. Real files, sockets and processes.",
     _quick("fewer files, notes and processes; too short for some of the aims"),
     _UNDER,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import os
 import platform
 import random
@@ -16,8 +17,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar
 
 import psutil
@@ -69,6 +71,17 @@ def private_place(under: Path | None) -> Iterator[Path]:
         yield root
     finally:
         templates.remove_trees(root)  # also what a template write-protected, and nothing through a mount
+
+
+def report(suite: ModuleType, options: Any, under: Path | None, say: Say) -> dict[str, Any]:
+    """Measure a suite in a private place below `under` (None: the system's temporary directory). Return its figures, with `options` and
+    the `machine`. Raises what a tool or a task raises; nothing is left behind then either."""
+    before = machine()
+    with private_place(under) as root:
+        say(f"in {root}: {json.dumps(before)}")
+        figures: dict[str, Any] = suite.measure(options, root, say)
+        say(f"removing {root}")
+    return figures | {"options": asdict(options), "machine": before}
 
 
 def in_turns(ways: Mapping[str, Callable[[], T]], rounds: int, begin: Callable[[int], None] = lambda _: None) -> dict[str, list[T]]:

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import itertools
 import os
-import shlex
-import shutil
 import statistics
 import subprocess
 import sys
-import sysconfig
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from agents.kinds import kinds
-from nightcrew.plugins.bench.analyze import of_analysts
 from nightcrew.plugins.bench.crews import (
     GIT_ENV,
     MB,
@@ -32,20 +27,15 @@ from nightcrew.plugins.bench.crews import (
     by_hand,
     commit_all,
     in_turns,
-    machine,
     make_files,
-    private_place,
 )
 from nightcrew.plugins.bench.figures import Aim, median_ms, milli, quantile, rows
-from supervisor.host import cores, files, scratch, usage
-from supervisor.kernel.errors import HostError, NotFound, ToolFailed
-from supervisor.kernel.snapshots import SnapshotKind, SnapshotSpec, Times, break_even
-from supervisor.kernel.spec import Settings, TaskSpec
-from supervisor.results.analysis import Wanted, crew, shards
-from supervisor.results.findings import Perspective
+from supervisor.host import files, scratch, usage
+from supervisor.kernel.errors import HostError, ToolFailed
+from supervisor.kernel.snapshots import SnapshotKind, SnapshotSpec
+from supervisor.kernel.spec import TaskSpec
 from supervisor.sandbox import executors
 from supervisor.sandbox.policy import Tier
-from supervisor.snapshots.view import measured
 from worktrees import backends, collect_work, environments, private_repository, templates
 from worktrees.environments import Confined, Environment, Warm
 from worktrees.git import Git, Place
@@ -78,57 +68,23 @@ class Options:
     crew: int = 50
     """Agents at once."""
     bursts: int = 3
-    python_files: int = 2000
-    analysts: int = 5
-    """Each of another perspective."""
-    crews: int = 2
-    """Times that the analysts work in each way."""
-    index: bool = True
-    """Whether the package index may be asked for one small package."""
     seed: int = 1
 
 
-SLOTS = 16
-"""At least: more than the analysts' pieces, so that none waits for a slot."""
-QUICK = Options(
-    Size(500, 7_000_000), Size(1100, 28_000_000), turns=1, attempts=3, leftover=5000, rounds=3, crew=10, bursts=1, python_files=200, crews=1
-)
+QUICK = Options(Size(500, 7_000_000), Size(1100, 28_000_000), turns=1, attempts=3, leftover=5000, rounds=3, crew=10, bursts=1)
 
 
-def measure(options: Options, under: Path | None, say: Say) -> dict[str, Any]:
-    """Return the report; docs/bench.md describes every key.
-
-    `under` is where the directory for it all is made (None: the system's temporary directory) and removed again. Raises what a tool or a
-    task raises; nothing stays then either.
-    """
-    before = machine()
-    with private_place(under) as root:
-        say(f"seed {options.seed}, in {root}")
-        source = root / "source"
-        written = repository(source, options.seed, options.repository)
-        say("environments, beside copied and linked dependencies")
-        found = measure_environment(root / "env", source, options)
-        say("repositories of attempts")
-        own = measure_private_git(root / "private", source, options.attempts, options.leftover)
-        with SupervisedRun(root / "home", max(options.crew, SLOTS)) as side:
-            say("agents of each kind, one at a time and at once")
-            spawn, used = measure_spawns(side, source, options)
-            say("a snapshot with a set-up of its own")
-            snapshot, setup = measure_break_even(side, source, options)
-            say("analysts: cold, forked, and in a pool")
-            analysts, pieces = measure_analysts(side, options)
-        say(f"removing {root}; its files are many")
-    return {
-        "environment": found,
-        "private_git": own,
-        "spawn": spawn,
-        "snapshot": snapshot,
-        "analysts": analysts,
-        "load_average": {"before": before["load_1m"], "after": round(os.getloadavg()[0], 2)},
-        "material": {"repository_bytes": written, "setup": setup, "spawn": used, "analysts": pieces},
-        "options": asdict(options),
-        "machine": before,
-    }
+def measure(options: Options, root: Path, say: Say) -> dict[str, Any]:
+    """Return the figures; docs/bench.md describes every key. Raises what a tool or a task raises."""
+    source = root / "source"
+    repository(source, options.seed, options.repository)
+    say("environments, beside copied and linked dependencies")
+    found = measure_environment(root / "env", source, options)
+    say("repositories of attempts")
+    own = measure_private_git(root / "private", source, options.attempts, options.leftover)
+    say("agents of each kind, one at a time and at once")
+    with SupervisedRun(root / "home", options.crew) as side:
+        return {"environment": found, "private_git": own, "spawn": measure_spawns(side, source, options)}
 
 
 def _timed(work: Callable[[], object]) -> float:
@@ -139,15 +95,13 @@ def _timed(work: Callable[[], object]) -> float:
 
 # Fixtures
 # --------
-# What is measured on: a generated repository, generated dependencies, and Python files of this very Python.
+# What is measured on: a generated repository and generated dependencies.
 
 
 DEPENDENCIES = "node_modules"
 AGENT = "agent.py"
 PRELOAD = ("bandit.core.manager", "libtmux", "pydantic", "radon.complexity")
 """What the agent imports, and the memory snapshot for it."""
-_CORPUS_SIZES = range(500, 16_001)
-"""Bytes of a Python file that is taken: no empty ones, and none that would take a minute of the whole run by itself."""
 _AGENT = f"""\
 import os
 import sys
@@ -179,136 +133,6 @@ def repository(path: Path, seed: int, size: Size) -> int:
 def dependencies(path: Path, seed: int, size: Size) -> None:
     """Write files such as an installer leaves below the new directory `path`."""
     make_files(path, seed, size.files, size.bytes, text=False)
-
-
-def corpus(path: Path, files: int) -> int:
-    """Make a repository of one commit with `files` Python files of this Python's own library and of the packages beside it, in the order of
-    their names. Returns how many bytes. Raises NotFound when there are not so many."""
-    sources = list(itertools.islice(_python_files(), files))
-    if len(sources) < files:
-        raise NotFound("not enough Python files on this machine", on=str(files), why=f"there are {len(sources)}")
-    for number, source in enumerate(sources):
-        target = path / f"part{number // 40:03d}" / f"file{number:05d}_{source.name}"
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, target)
-    commit_all(path)
-    return sum(source.stat().st_size for source in sources)
-
-
-def _python_files() -> Iterator[Path]:
-    packages = sysconfig.get_path("purelib")
-    for top in (sysconfig.get_path("stdlib"), packages):
-        for directory, folders, names in os.walk(top):
-            folders[:] = sorted(name for name in folders if top == packages or name != "site-packages")
-            for path in (Path(directory, name) for name in sorted(names) if name.endswith(".py")):
-                if path.is_file() and path.stat().st_size in _CORPUS_SIZES:
-                    yield path
-
-
-# Analysts
-# --------
-# The analysts, split by files: cold and warm, one after another and at once, beside a pool of this Python's own.
-
-
-FILES = "files"
-_AT_ONCE = {"cold": "cold_par_s", "fork": "fork_par_s", "pool": "pool_s"}
-
-
-def measure_analysts(side: SupervisedRun, options: Options) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the figures of `analysts`, medians of the rounds; and how much there was, in how many pieces, and the seconds of each round.
-
-    A crew's seconds count from the first one's admission to the last one's end: worktrees, starts and all but the securing of the last. Its
-    processor time is that of the analysts alone.
-    """
-    source = side.home.root.parent / "corpus"
-    size = corpus(source, options.python_files)
-    usable = len(cores.for_agents(None))
-    tasks = _tasks(tuple(Perspective)[: options.analysts], options.python_files, size, usable)
-    repo = side.repository(source)
-    side.snapshot(repo, SnapshotSpec(FILES))
-    cold = tuple(replace(task, kind="shell", snapshot="") for task in tasks)
-    for first in (cold[-1], tasks[-1]):  # not counted: it starts the warm process, and reads everything from the disk
-        _crew(side, repo, (first,))
-    jobs = [{name: text for name, text in task.params.items() if name.startswith("ANALYST")} for task in tasks]
-    found = in_turns(
-        {
-            "cold_seq_s": partial(_crew, side, repo, _chain(cold)),
-            "cold_par_s": partial(_crew, side, repo, cold),
-            "fork_seq_s": partial(_crew, side, repo, _chain(tasks)),
-            "fork_par_s": partial(_crew, side, repo, tasks),
-            "pool_s": partial(of_analysts, source, jobs, usable),
-        },
-        options.crews,
-    )
-    figures: dict[str, Any] = {"files": options.python_files}
-    figures |= {key: round(statistics.median(took for took, _ in times), 3) for key, times in found.items()}
-    figures |= {f"{way}_cpu_s": round(statistics.median(cpu for _, cpu in found[key]), 3) for way, key in _AT_ONCE.items()}
-    figures["efficiency"] = round(figures["pool_s"] / figures["fork_par_s"], 3)
-    rounds = {key: [took for took, _ in times] for key, times in found.items()}
-    return figures, {"bytes": size, "pieces": len(tasks), "cores": usable, "rounds": rounds}
-
-
-def _tasks(perspectives: tuple[Perspective, ...], files: int, size: int, usable: int) -> tuple[TaskSpec, ...]:
-    """Split the work as `nightcrew analyze` does, the lead left out; what takes longest comes first. Warm: their kind has a warm process,
-    and their files come from a snapshot."""
-    command = kinds()["analyst"].program
-    pieces = shards(perspectives, files, size, usable, Settings().slots)
-    analysts = crew(Wanted(tuple(pieces)), pieces, usable, {"analyst": command, "lead": command})[:-1]
-    return tuple(replace(task, snapshot=FILES) for task in analysts)
-
-
-def _chain(tasks: Sequence[TaskSpec]) -> tuple[TaskSpec, ...]:
-    return tuple(replace(task, after=tuple(before.name for before in tasks[max(0, at - 1) : at])) for at, task in enumerate(tasks))
-
-
-def _crew(side: SupervisedRun, repo: Repository, tasks: Sequence[TaskSpec]) -> tuple[float, float]:
-    """Return the seconds that `tasks` take, and their processor time."""
-    views = side.ended(side.submit(repo, tasks))
-    exits = side.exits(views)
-    return max(one.ended for one in exits) - min(view.created or 0.0 for view in views), sum(one.cpu_s for one in exits)
-
-
-# Break even
-# ----------
-# Whether a snapshot pays: a real set-up, frozen once, and the first task that starts from it.
-
-
-PACKAGE = "iniconfig"
-"""A small one without dependencies: what is measured is an installer at work, and the index of whoever runs this serves it."""
-NAME = "deps"
-
-
-def measure_break_even(side: SupervisedRun, source: Path, options: Options) -> tuple[dict[str, Any], str]:
-    """Return the figures of `snapshot` for the repository `source`, and in words what its set-up was.
-
-    That is a virtual environment with one package from the package index where that answers (and may be asked); where it does not, a copy
-    of generated files.
-    """
-    repo = side.repository(source)
-    row, words, why = None, f"a virtual environment and pip install {PACKAGE}", "not asked"
-    check = f".venv/bin/python -c 'import {PACKAGE}'"
-    if options.index:
-        setup = (f"{shlex.quote(sys.executable)} -m venv .venv", f".venv/bin/python -m pip install --quiet {PACKAGE}")
-        try:
-            row = side.snapshot(repo, SnapshotSpec(NAME, setup=setup, verify=(check,)))
-        except ToolFailed as error:
-            why = error.why or error.line()
-    if row is None:
-        generated = side.home.root.parent / "generated"
-        dependencies(generated, options.seed, options.dependencies)
-        row = side.snapshot(repo, SnapshotSpec(NAME, setup=(f"cp -a {shlex.quote(str(generated))} {DEPENDENCIES}",)))
-        check, words = f"test -d {DEPENDENCIES}/part000", f"a copy of {options.dependencies.files} generated files (package index: {why})"
-    before = time.time()
-    run = side.submit(repo, [TaskSpec("first", "first", "shell", ("sh", "-c", check), snapshot=NAME)])
-    (exit_,) = side.exits(side.ended(run))
-    with side.ledger() as db:
-        taken = measured(db, row.id)
-    return {
-        "setup_s": round(row.setup_s, 3),
-        "freeze_s": round(row.freeze_s, 3),
-        "first_run_s": round(exit_.ended - before, 3),
-        "break_even_runs": break_even(Times(row.setup_s, row.freeze_s, taken.fork_s or 0.0, taken.work_s or 0.0)),
-    }, words
 
 
 # Environment
@@ -512,8 +336,8 @@ class _Variant:
         return agents[0]
 
 
-def measure_spawns(fast: SupervisedRun, source: Path, options: Options) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the figures of `spawn` for agents in the repository `source`, and what was used: the client.
+def measure_spawns(fast: SupervisedRun, source: Path, options: Options) -> dict[str, Any]:
+    """Return the figures of `spawn` for agents in the repository `source`.
 
     Agents of each kind come one at a time; then a crew of them at once. Raises what tasks raise.
     """
@@ -524,9 +348,8 @@ def measure_spawns(fast: SupervisedRun, source: Path, options: Options) -> tuple
             variant.one()  # not counted: it compiles the client, and reads everything from the disk
         seen = in_turns({name: variant.one for name, variant in variants.items()}, options.rounds)
         ups, unshared = _bursts(variants["memory_tier0"], options)
-        client = "C" if list((fast.home.root / "bin").glob("client-*")) else "Python: there is no C compiler here"
     p50 = {name: median_ms(agent.up - agent.admitted for agent in agents) for name, agents in seen.items()}
-    figures = {
+    return {
         "memory_tier0_ms_p50": p50["memory_tier0"],
         "memory_tier2_ms_p50": p50.get("memory_tier2"),
         "python_client_ms_p50": p50["python_client"],
@@ -534,8 +357,8 @@ def measure_spawns(fast: SupervisedRun, source: Path, options: Options) -> tuple
         "ratio": round(p50["cold"] / p50["memory_tier0"], 1),
         "all_50_s": round(statistics.median(ups), 3),
         "unshared_mb": round(statistics.median(unshared) / MB, 2),
+        "client": "C" if list((fast.home.root / "bin").glob("client-*")) else "Python: there is no C compiler here",
     }
-    return figures, {"client": client, "at_once": options.crew, "stages_ms": {name: _stages(agents) for name, agents in seen.items()}}
 
 
 def _variants(fast: SupervisedRun, slow: SupervisedRun, source: Path) -> dict[str, _Variant]:
@@ -554,18 +377,6 @@ def _variants(fast: SupervisedRun, slow: SupervisedRun, source: Path) -> dict[st
         del tasks["memory_tier2"]
     sides = {name: slow if name == "python_client" else fast for name in tasks}
     return {name: _Variant(sides[name], repos[sides[name]], task) for name, task in tasks.items()}
-
-
-def _stages(agents: Sequence[Agent]) -> dict[str, float]:
-    """Return the medians of the parts of their way, which follow each other: until the orders were written, until the runner had claimed
-    the attempt, until the first line. The first two meet at a file's time, which moves in steps of the kernel's tick."""
-    parts: dict[str, list[float]] = defaultdict(list)
-    for agent in agents:
-        ordered, claimed = (agent.directory / "launch.spec").stat().st_mtime, agent.started.at
-        parts["prepare"].append(ordered - agent.admitted)
-        parts["start"].append(claimed - ordered)
-        parts["first_line"].append(agent.up - claimed)
-    return {name: median_ms(seconds) for name, seconds in parts.items()}
 
 
 def _bursts(variant: _Variant, options: Options) -> tuple[list[float], list[int]]:
@@ -593,7 +404,7 @@ def _without_compiler(directory: Path) -> str:
 # Report
 # ------
 
-ROWS = (
+AIMS = (
     Aim("environment.ms_p50", 15, name="environment, p50", unit="ms"),
     Aim("environment.ms_p99", name="environment, p99", unit="ms"),
     Aim("environment.disk_mb", 1, name="its disk", unit="MB"),
@@ -612,31 +423,11 @@ ROWS = (
     Aim("spawn.ratio", 10, at_least=True, name="cold, to a memory fork in tier 0", unit="x"),
     Aim("spawn.all_50_s", 1, name="a crew at once, all up", unit="s"),
     Aim("spawn.unshared_mb", 5, name="unshared memory of agent and runner", unit="MB"),
-    Aim("snapshot.setup_s", name="set-up of a snapshot", unit="s"),
-    Aim("snapshot.freeze_s", name="freezing it", unit="s"),
-    Aim("snapshot.first_run_s", name="its first run", unit="s"),
-    Aim("snapshot.break_even_runs", name="pays from run"),
-    Aim("analysts.cold_seq_s", name="analysts, cold, one after another", unit="s"),
-    Aim("analysts.cold_par_s", name="analysts, cold, at once", unit="s"),
-    Aim("analysts.fork_seq_s", name="analysts, forked, one after another", unit="s"),
-    Aim("analysts.fork_par_s", name="analysts, forked, at once", unit="s"),
-    Aim("analysts.pool_s", name="the same pieces in a multiprocessing.Pool", unit="s"),
-    Aim("analysts.cold_cpu_s", name="processor time of cold analysts", unit="s"),
-    Aim("analysts.fork_cpu_s", name="processor time of forked analysts", unit="s"),
-    Aim("analysts.pool_cpu_s", name="processor time of the pool", unit="s"),
-    Aim("analysts.efficiency", 0.85, at_least=True, name="pool, to forked at once", unit="x"),
 )
 """The full run's aims, on two quiet cores; a quick run is smaller and says so."""
 
 
 def table(report: Mapping[str, Any]) -> str:
     """Return the report for people."""
-    used, load, size = report["material"], report["load_average"], report["options"]
-    lines = [
-        f"files by {report['environment']['backend']}, client in {used['spawn']['client']}, set-up: {used['setup']}",
-        f"repository: {size['repository']}; dependencies: {size['dependencies']}; {report['analysts']['files']:,} Python files",
-        f"a memory fork in tier 0, median ms of each stage: {used['spawn']['stages_ms']['memory_tier0']}",
-        f"a crew is {used['spawn']['at_once']} agents; load average {load['before']:g} before, {load['after']:g} after",
-        "",
-    ]
-    return "\n".join([*lines, *rows(ROWS, report)])
+    used = f"files by {report['environment']['backend']}, client in {report['spawn']['client']}"
+    return "\n".join([used, *rows(AIMS, report)])

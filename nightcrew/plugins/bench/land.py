@@ -19,8 +19,6 @@ from nightcrew.plugins.bench.crews import (
     children_cpu_s,
     commit_all,
     in_turns,
-    machine,
-    private_place,
     timed,
 )
 from nightcrew.plugins.bench.figures import Aim, median_ms, rows
@@ -239,35 +237,31 @@ def aims(matrix: str, files: int) -> tuple[Aim, ...]:
     )
 
 
-def measure(options: Options, under: Path | None, say: Say) -> dict[str, Any]:
-    """Return the report; docs/bench.md describes every key. Raises NightcrewError when a conflict that was planted is not found."""
-    say(json.dumps(machine()))
-    with private_place(under) as root:
-        say(f"making {options.branches} branches of {options.files} files")
-        repo = discover(Git(files.private_dir(root / "state")), _made(root / "repo", options))
-        branches = [Branch(f"0101-bench/{number}", 1, _name(number), living=True) for number in range(options.branches)]
-        trial_merges.look(repo, (branches[:1], 0), {})  # the configuration is read once
-        say("the full matrix, and updates")
-        matrix = Matrix("", "", ())
-        took: dict[str, list[tuple[float, float]]] = {"matrix": [], "update": []}
-        for _ in range(options.rounds):
-            matrix = _timed(took["matrix"], lambda: trial_merges.look(repo, (branches, 0), {}))
-        _check(matrix, options)
-        for number in range(options.updates):
-            _move(repo, number % options.branches)
-            known = matrix.known
-            matrix = _timed(took["update"], lambda known=known: trial_merges.look(repo, (branches, 0), known))  # type: ignore[misc]
-        reviewed = measure_review(root / "review", options.files, options.reviews, say)
-        train = measure_land_train(options.train, root, say)
+def measure(options: Options, root: Path, say: Say) -> dict[str, Any]:
+    """Return the figures; docs/bench.md describes every key. Raises NightcrewError when a conflict that was planted is not found."""
+    say(f"making {options.branches} branches of {options.files} files")
+    repo = discover(Git(files.private_dir(root / "state")), _made(root / "repo", options))
+    branches = [Branch(f"0101-bench/{number}", 1, _name(number), living=True) for number in range(options.branches)]
+    trial_merges.look(repo, (branches[:1], 0), {})  # the configuration is read once
+    say("the full matrix, and updates")
+    matrix = Matrix("", "", ())
+    took: dict[str, list[tuple[float, float]]] = {"matrix": [], "update": []}
+    for _ in range(options.rounds):
+        matrix = _timed(took["matrix"], lambda: trial_merges.look(repo, (branches, 0), {}))
+    _check(matrix, options)
+    for number in range(options.updates):
+        _move(repo, number % options.branches)
+        known = matrix.known
+        matrix = _timed(took["update"], lambda known=known: trial_merges.look(repo, (branches, 0), known))  # type: ignore[misc]
     return {
         "matrix_ms": {f"{options.branches}_branches": median_ms(wall for wall, _ in took["matrix"])},
         "update_ms": median_ms(wall for wall, _ in took["update"]),
-        "review_ms": reviewed,
         "cpu_ms": {name: median_ms(cpu for _, cpu in some) for name, some in took.items()},
         "conflicts": len(matrix.conflicts()),
         "pairs": len(matrix.known),
         "files": options.files,
-        "train": train,
+        "review_ms": measure_review(root / "review", options.files, options.reviews, say),
+        "train": measure_land_train(options.train, root, say),
     }
 
 

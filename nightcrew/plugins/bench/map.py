@@ -22,10 +22,8 @@ from nightcrew.plugins.bench.crews import (
     children_cpu_s,
     cpu_s,
     environ,
-    machine,
     make_repository,
     nightcrew,
-    private_place,
     timed,
     until,
 )
@@ -156,33 +154,32 @@ class Options:
 QUICK = Options(files=600, agents=10, work_s=4.0, pools=1)
 
 
-def measure(options: Options, under: Path | None, say: Say) -> dict[str, Any]:
-    """The report. Raises ToolFailed when a side fails, or gives another output than a sequential run."""
-    with private_place(under) as root:
-        mine = len(cores.usable())
-        rounds = rounds_for(options.work_s * mine / options.files)
-        say(f"{options.files} files, each {options.work_s * mine / options.files * 1000:.1f} ms of a core")
-        repository = make(root, options.files, options.seed, rounds, options.crashes)
-        names = mapped_files(repository)
-        expected = expected_results(repository, names)
-        first = [_pool(repository, names, mine, say) for _ in range((options.pools + 1) // 2)]
-        with SupervisedRun(root / "home", options.agents) as run:
-            run.snapshot(run.repository(repository), SnapshotSpec(name=SNAPSHOT))
-            supervisor = run.process()
-            before = cpu_s(supervisor)
-            wall_s, output = _map(run.home, repository, "crashing", options, say)
-            taken_s = _taken(run) + cpu_s(supervisor) - before
-            crashes = sum(1 for _ in (root / "marks").iterdir())
-            resumed = _resumed(run, root, repository, options, say)
-        walls = first + [_pool(repository, names, mine, say) for _ in range(options.pools - len(first))]
-        pool_s, pool_cpu_s = (statistics.mean(side) for side in zip(*walls, strict=True))
+def measure(options: Options, root: Path, say: Say) -> dict[str, Any]:
+    """Return the figures. Raises ToolFailed when a side fails, or gives another output than a sequential run."""
+    mine = len(cores.usable())
+    rounds = rounds_for(options.work_s * mine / options.files)
+    say(f"{options.files} files, each {options.work_s * mine / options.files * 1000:.1f} ms of a core")
+    repository = make(root, options.files, options.seed, rounds, options.crashes)
+    names = mapped_files(repository)
+    expected = expected_results(repository, names)
+    first = [_pool(repository, names, mine, say) for _ in range((options.pools + 1) // 2)]
+    with SupervisedRun(root / "home", options.agents) as run:
+        run.snapshot(run.repository(repository), SnapshotSpec(name=SNAPSHOT))
+        supervisor = run.process()
+        before = cpu_s(supervisor)
+        wall_s, output = _map(run.home, repository, "crashing", options, say)
+        taken_s = _taken(run) + cpu_s(supervisor) - before
+        crashes = sum(1 for _ in (root / "marks").iterdir())
+        resumed = _resumed(run, root, repository, options, say)
+    walls = first + [_pool(repository, names, mine, say) for _ in range(options.pools - len(first))]
+    pool_s, pool_cpu_s = (statistics.mean(side) for side in zip(*walls, strict=True))
     if output != expected:
         raise ToolFailed("the output is not that of a sequential run", on="nightcrew map", why=_differs(output, expected))
     return {
         "files": options.files, "agents": options.agents, "wall_s": round(wall_s, 2), "pool_wall_s": round(pool_s, 2),
         "efficiency": round(pool_s / wall_s, 3), "crashes_injected": crashes, **resumed,
         "pool_walls_s": [round(wall, 2) for wall, _ in walls], "cpu_s": round(taken_s, 2), "pool_cpu_s": round(pool_cpu_s, 2),
-        "cpu_efficiency": round(pool_cpu_s / taken_s, 3), "machine": machine(),
+        "cpu_efficiency": round(pool_cpu_s / taken_s, 3),
     }  # fmt: skip
 
 

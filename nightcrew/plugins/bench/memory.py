@@ -4,39 +4,36 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import fcntl
-import functools
 import gc
-import json
+import itertools
+import multiprocessing
 import os
 import random
 import re
 import sqlite3
-import statistics
 import subprocess
 import sys
 import sysconfig
-import tempfile
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from memory import listing, note, semantic
+from memory import listing, semantic
 from memory.files import Layout
 from memory.note import Page, pages
 from memory.search import Index
 from memory.semantic import Vectors
-from nightcrew.plugins.bench.crews import Busy, Say, SupervisedRun, machine, private_place, until
-from nightcrew.plugins.bench.figures import Aim, quantiles_ms, rows
+from nightcrew.plugins.bench.crews import Busy, Say, SupervisedRun, until
+from nightcrew.plugins.bench.figures import Aim, median_ms, quantiles_ms
 from supervisor.client import protocol
+from supervisor.host import files
 from supervisor.kernel.crew import Attempt, Crew, Task
 from supervisor.kernel.errors import NightcrewError
-from supervisor.kernel.path_globs import DAY_MAX
 from supervisor.kernel.schedule import PlanWaits
 from supervisor.kernel.states import AttemptState, TaskState
 from supervisor.kernel.wait_graph import Wait, WaitGraph, WaitKind
@@ -59,7 +56,6 @@ class _Door:
 class _Crew:
     """Agents that sleep, in a supervisor of their own."""
 
-    root: Path
     side: SupervisedRun
     run: str
     memory: Path
@@ -67,84 +63,11 @@ class _Crew:
 
 
 @contextlib.contextmanager
-def _crew(count: int) -> Iterator[_Crew]:
-    with private_place(None) as root, SupervisedRun(root / "home", count) as side:
+def _crew(root: Path, count: int) -> Iterator[_Crew]:
+    with SupervisedRun(root / "home", count) as side:
         repo, views, secrets = side.sleeping(root / "repo", count)
         doors = [_Door(side.home.agents_socket, secret) for secret in secrets]
-        yield _Crew(root, side, views[0].id.partition("/")[0], side.home.memory(repo.project), doors)
-
-
-# Appends
-# -------
-# Lines of one day, added by eight processes at once: four through the agents' socket, four that write the file themselves, as
-# agents outside a sandbox may, while the supervisor watches the file and looks at it.
-
-
-APPENDS_AGENTS, DIRECT, EACH = 4, 4, 2000
-TEXT_MAX = 1500
-"""Characters of a record's text."""
-
-
-def measure_appends(quick: bool) -> dict[str, Any]:
-    """Return `appends`: `written`, the lines that were said to be written; `corrupt`, those of them that are not there, whole, once and in
-    the order of their writer, and lines that are none; `seconds` for all of them."""
-    each = EACH // 20 if quick else EACH
-    with _crew(APPENDS_AGENTS) as crew:
-        began = time.perf_counter()
-        asking = [_forked(functools.partial(_ask, door, number, each)) for number, door in enumerate(crew.doors)]
-        until(lambda: any(crew.memory.glob("episodic/*.jsonl")), "the first line")
-        day = next(crew.memory.glob("episodic/*.jsonl"))
-        writing = [_forked(functools.partial(_write, day, number, each)) for number in range(APPENDS_AGENTS, APPENDS_AGENTS + DIRECT)]
-        failed = [child for child in asking + writing if os.waitpid(child, 0)[1]]
-        took = time.perf_counter() - began
-        data = b"".join(path.read_bytes()[:DAY_MAX] for path in sorted(crew.memory.glob("episodic/*.jsonl")))  # it may have been midnight
-    written = each * (APPENDS_AGENTS + DIRECT)
-    return {"appends": {"written": written, "corrupt": _corrupt(data, each) + len(failed), "seconds": round(took, 2)}}
-
-
-def _corrupt(data: bytes, each: int) -> int:
-    records, skipped = note.records(data)
-    by_writer: dict[int, list[int]] = {number: [] for number in range(APPENDS_AGENTS + DIRECT)}
-    for record in records:
-        writer, at, text = str(record["text"]).split(" ", 2)
-        if len(text) == _size(int(writer), int(at)):
-            by_writer[int(writer)].append(int(at))
-    wrong = [abs(len(found) - each) + (found != sorted(set(found))) for found in by_writer.values()]
-    return len(skipped) + sum(wrong)
-
-
-def _size(writer: int, at: int) -> int:
-    return random.Random(f"{writer} {at}").randint(0, TEXT_MAX)  # noqa: S311 - how long, not what of
-
-
-def _text(writer: int, at: int) -> str:
-    return f"{writer} {at} {'x' * _size(writer, at)}"
-
-
-def _ask(door: _Door, writer: int, each: int) -> None:
-    for at in range(each):
-        door("mem", op="append", text=_text(writer, at))
-
-
-def _write(day: Path, writer: int, each: int) -> None:
-    """As the documents ask of whoever writes a day without us: one write a line, to a handle that only adds, under the lock."""
-    handle = os.open(day, os.O_WRONLY | os.O_APPEND)
-    for at in range(each):
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        os.write(handle, json.dumps({"v": 1, "text": _text(writer, at)}).encode() + b"\n")
-        fcntl.flock(handle, fcntl.LOCK_UN)
-
-
-def _forked(work: Callable[[], None]) -> int:
-    child = os.fork()
-    if child:
-        return child
-    code = 1
-    try:
-        work()
-        code = 0
-    finally:
-        os._exit(code)
+        yield _Crew(side, views[0].id.partition("/")[0], side.home.memory(repo.project), doors)
 
 
 # Known items
@@ -224,7 +147,7 @@ def _docstrings(path: Path) -> Iterator[str]:
 
 # Leases
 # ------
-# Leases through the socket of the agents: how long a grant takes with eight that ask, and whether one was ever held twice.
+# How long a lease takes through the socket of the agents, with eight that ask.
 
 
 LEASES_AGENTS, TRIES = 8, 200
@@ -234,51 +157,28 @@ THINKS_S = 0.02
 """The longest pause between two tries. Agents ask between turns of seconds; this is far more often, and leaves the processors time."""
 
 
-def measure_leases(quick: bool) -> dict[str, Any]:
-    """Return `lease_ms_p50`: of a request that was granted, its connection included; `lease_lost`: grants of what another process held by
-    its own book, or got back under a fence that was not greater than every one before."""
+def measure_leases(root: Path, quick: bool) -> dict[str, Any]:
+    """Return `lease_ms_p50`: of a request that was granted, its connection included."""
     tries = TRIES // 10 if quick else TRIES
-    with _crew(LEASES_AGENTS) as crew:
-        book = crew.root / "book"
-        book.mkdir()
-        children = [_forked(functools.partial(_take_leases, door, book, seed, tries)) for seed, door in enumerate(crew.doors)]
-        for child in children:
-            os.waitpid(child, 0)
-        found = [json.loads((book / f"found{seed}").read_text()) for seed in range(LEASES_AGENTS)]
-    times = [took for ms, _ in found for took in ms]
-    return {"lease_ms_p50": round(statistics.median(times), 3), "lease_lost": sum(lost for _, lost in found)}
+    with _crew(root, LEASES_AGENTS) as crew, multiprocessing.get_context("fork").Pool(LEASES_AGENTS) as pool:
+        found = pool.starmap(_take_leases, [(door, seed, tries) for seed, door in enumerate(crew.doors)], 1)
+    return {"lease_ms_p50": median_ms(itertools.chain.from_iterable(found))}
 
 
-def _take_leases(door: _Door, book: Path, seed: int, tries: int) -> None:
-    """Be one agent; write down the milliseconds of each grant and how many were lost."""
+def _take_leases(door: _Door, seed: int, tries: int) -> list[float]:
+    """Be one agent; return the seconds of each grant."""
     luck = random.Random(seed)  # noqa: S311 - which one, not what of
-    ms: list[float] = []
-    lost = 0
+    found = []
     for _ in range(tries):
         glob = luck.choice(GLOBS)
         began = time.perf_counter()
         with contextlib.suppress(NightcrewError):  # somebody holds it
-            lease = door("lease", op="take", globs=[glob])["leases"][0]
-            ms.append(1000 * (time.perf_counter() - began))
-            lost += _lost(book, luck, glob, int(lease["fence"]))
+            door("lease", op="take", globs=[glob])
+            found.append(time.perf_counter() - began)
+            time.sleep(luck.uniform(0, THINKS_S / 4))
             door("lease", op="release", globs=[glob])
         time.sleep(luck.uniform(0, THINKS_S))
-    (book / f"found{seed}").write_text(json.dumps([ms, lost]))
-
-
-def _lost(book: Path, luck: random.Random, glob: str, fence: int) -> bool:
-    """Tell whether somebody holds it by the book of the agents, while this one does. It is given back before the lease is."""
-    place = book / glob.replace("/", "_").replace("*", "_")
-    last = place.with_suffix(".fence")
-    try:
-        os.close(os.open(place, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    except FileExistsError:
-        return True
-    before = int(last.read_text()) if last.exists() else 0
-    last.write_text(str(fence))
-    time.sleep(luck.uniform(0, THINKS_S / 4))
-    place.unlink()
-    return fence <= before
+    return found
 
 
 AIMS = (
@@ -293,10 +193,7 @@ AIMS = (
     Aim("semantic.recall_at_10", name="the same by meaning, where that is installed"),
     Aim("semantic.search_ms_p50", name="a search by meaning, p50", unit="ms"),
     Aim("lease_ms_p50", 2, name="a lease, of 8 agents that ask, p50", unit="ms"),
-    Aim("lease_lost", 0, name="leases lost"),
     Aim("wait_check_ms", 0.1, name="may this wait, beside 200 agents", unit="ms"),
-    Aim("appends.written", name="lines added by 8 processes at once"),
-    Aim("appends.corrupt", 0, name="of them corrupt or lost"),
     Aim("idle_cpu_percent", 0.5, name="of a core while nothing happens", unit="%"),
 )
 
@@ -311,19 +208,14 @@ class Options:
 QUICK = Options(quick=True)
 
 
-def measure(options: Options, under: Path | None, say: Say) -> dict[str, Any]:  # noqa: ARG001 - the parts have places of their own
-    """Return the report; docs/bench.md describes every key. Raises what a part raises."""
-    say(json.dumps(machine()))
+def measure(options: Options, root: Path, say: Say) -> dict[str, Any]:
+    """Return the figures; docs/bench.md describes every key. Raises what a part raises."""
     report: dict[str, Any] = {}
-    for part in (measure_appends, measure_leases, measure_search, measure_waits, measure_watching):
-        say(part.__name__.removeprefix("measure_"))
-        report |= part(options.quick)
+    for part in (measure_leases, measure_search, measure_waits, measure_watching):
+        name = part.__name__.removeprefix("measure_")
+        say(name)
+        report |= part(files.private_dir(root / name), options.quick)
     return report
-
-
-def table(report: Mapping[str, Any]) -> str:
-    """Return the report for people."""
-    return "\n".join(rows(AIMS, report))
 
 
 # Search
@@ -337,64 +229,56 @@ QUICK_NOTES, QUICK_QUESTIONS = 1_000, 200
 FIRST = 10
 
 
-def measure_search(quick: bool, seed: int = 1) -> dict[str, Any]:
-    """`index_10k_s`: seconds to read all notes' texts into an index; `index_files_s`: the same with reading the files from the disk;
-    `search_ms_p50`: of a search; `recall_at_10`; `semantic`: the same two by meaning alone, and `fused_recall_at_10` and
-    `fused_search_ms_p50` of both rankings together, or None without the extra. `notes` and `questions`: how many there were."""
+def measure_search(root: Path, quick: bool, seed: int = 1) -> dict[str, Any]:
+    """Return `index_10k_s`: seconds to read all notes' texts into an index; `index_files_s`: the same with reading the files from the disk;
+    `search_ms_p50`: of a search; `recall_at_10`; `semantic`: the same two by meaning alone, or None without the extra; `notes` and
+    `questions`: how many there were."""
     items = make(QUICK_NOTES if quick else SEARCH_NOTES, QUICK_QUESTIONS if quick else QUESTIONS, seed)
     texts = [(f"semantic/n{number}.md", f"---\nkind: semantic\n---\n{note}\n") for number, note in enumerate(items.notes)]
     index, took = _indexed(lambda: [page for path, text in texts for page in pages(path, text, 0.0)])
-    recall, ms = _asked(items, lambda question: [hit.path for hit in index.search(question, limit=FIRST)])
     return {
         "index_10k_s": round(took, 3),
-        "index_files_s": round(_from_files(texts), 3),
-        "search_ms_p50": ms,
-        "recall_at_10": recall,
-        "semantic": _by_meaning(items, texts),
+        "index_files_s": round(_from_files(root, texts), 3),
+        **_asked(items, lambda question: [hit.path for hit in index.search(question, limit=FIRST)]),
+        "semantic": _by_meaning(items),
         "notes": len(items.notes),
         "questions": len(items.questions),
     }
 
 
-def _indexed(found: Callable[[], list[Page]], vectors: Vectors | None = None) -> tuple[Index, float]:
-    index = Index(vectors)
+def _indexed(found: Callable[[], list[Page]]) -> tuple[Index, float]:
+    index = Index()
     gc.collect()
     since = time.perf_counter()
     index.rebuild(found())
     return index, time.perf_counter() - since
 
 
-def _from_files(texts: list[tuple[str, str]]) -> float:
-    with tempfile.TemporaryDirectory(prefix="nightcrew-bench-") as place:
-        layout = Layout(Path(place))
-        (layout.memory / "semantic").mkdir(parents=True)
-        for path, text in texts:
-            (layout.memory / path).write_text(text)
-        return _indexed(lambda: [page for one in listing.everything(layout) for page in pages(one.path, one.text, one.modified)])[1]
+def _from_files(root: Path, texts: list[tuple[str, str]]) -> float:
+    layout = Layout(root)
+    (layout.memory / "semantic").mkdir(parents=True)
+    for path, text in texts:
+        (layout.memory / path).write_text(text)
+    return _indexed(lambda: [page for one in listing.everything(layout) for page in pages(one.path, one.text, one.modified)])[1]
 
 
-def _asked(items: KnownItems, ask: Callable[[str], list[str]]) -> tuple[float, float]:
-    """Recall at ten, and the median of the milliseconds."""
+def _asked(items: KnownItems, ask: Callable[[str], list[str]]) -> dict[str, float]:
     found, times = 0, []
     for at, question in items.questions:
         since = time.perf_counter()
         answer = ask(question)
-        times.append((time.perf_counter() - since) * 1000)
+        times.append(time.perf_counter() - since)
         found += f"semantic/n{at}.md" in answer
-    return round(found / max(1, len(items.questions)), 4), round(statistics.median(times), 3)
+    return {"search_ms_p50": median_ms(times), "recall_at_10": round(found / max(1, len(items.questions)), 4)}
 
 
-def _by_meaning(items: KnownItems, texts: list[tuple[str, str]]) -> dict[str, Any] | None:
+def _by_meaning(items: KnownItems) -> dict[str, float] | None:
     model = semantic.load()
     if model is None:
         return None
     vectors = Vectors(model)
     vectors.add([(number, note) for number, note in enumerate(items.notes)])
-    recall, ms = _asked(items, lambda question: [f"semantic/n{number}.md" for number in vectors.nearest(question, FIRST)])
-    index, took = _indexed(lambda: [page for path, text in texts for page in pages(path, text, 0.0)], Vectors(model))
-    both, both_ms = _asked(items, lambda question: [hit.path for hit in index.search(question, limit=FIRST)])
-    more = {"index_10k_s": round(took, 3), "fused_recall_at_10": both, "fused_search_ms_p50": both_ms}
-    return {"recall_at_10": recall, "search_ms_p50": ms, **more}
+    return _asked(items, lambda question: [f"semantic/n{number}.md" for number in vectors.nearest(question, FIRST)])
 
 
 # Waits
@@ -406,20 +290,16 @@ WAITS_AGENTS = 200
 MIDDLE = WAITS_AGENTS // 2
 ROUNDS = 2000
 SERIES = 5
-_OTHERS = [at for at in range(1, WAITS_AGENTS - 1) if at != MIDDLE]
 
 
-def measure_waits(quick: bool, seed: int = 1) -> dict[str, object]:
-    """`wait_check_ms`: milliseconds of processor time of one check, by the fastest of SERIES, in the worst of three crews of AGENTS that
-    all wait. Half of them wait for the agent that asks, in the end, and it waits for the other half. They stand in a row; or each waits
-    for up to three others; or every third has not started, and comes after two of them."""
-    rounds = ROUNDS // 10 if quick else ROUNDS
-    return {"wait_check_ms": round(max(_fastest_ms(graph, new, rounds) for graph, new in (_row(), _many(seed), _planned(seed))), 4)}
+def measure_waits(root: Path, quick: bool, seed: int = 1) -> dict[str, object]:  # noqa: ARG001 - nothing is written
+    """Return `wait_check_ms`: milliseconds of processor time of one check, by the fastest of SERIES, in a crew of AGENTS that all wait.
 
-
-def _fastest_ms(graph: WaitGraph, new: Wait, rounds: int) -> float:
-    """The others were held up by what else the machine does."""
-    return min(_check_ms(graph, new, rounds // SERIES) for _ in range(SERIES))
+    Half of them wait, in the end, for the agent that asks, which waits for the other half. Every third has not started, and comes after two
+    others."""
+    graph, new = _planned(seed)
+    rounds = (ROUNDS // 10 if quick else ROUNDS) // SERIES
+    return {"wait_check_ms": round(min(_check_ms(graph, new, rounds) for _ in range(SERIES)), 4)}  # others held the slower ones up
 
 
 def _check_ms(graph: WaitGraph, new: Wait, rounds: int) -> float:
@@ -438,36 +318,17 @@ def _wait(number: int, at: int, *holders: int) -> Wait:
     return Wait(number, _name(at), 1, WaitKind.LEASE, "src/**", tuple(map(_name, holders)), 0.0, 60.0)
 
 
-def _graph(*planned: Task) -> WaitGraph:
-    attempt = Attempt(1, AttemptState.RUNNING, 0.0)
-    living = [Task(_name(at), at, state=TaskState.RUNNING, epoch=1, attempt=attempt) for at in range(WAITS_AGENTS)]
-    return WaitGraph(plan=PlanWaits(Crew({task.id: task for task in [*living, *planned]}.values())))
-
-
-def _row() -> tuple[WaitGraph, Wait]:
-    graph = _graph()
-    for at in _OTHERS:
-        graph.put(_wait(at, at, at + 1))
-    return graph, _wait(WAITS_AGENTS, MIDDLE, MIDDLE + 1)
-
-
-def _many(seed: int) -> tuple[WaitGraph, Wait]:
-    """Each waits for some of those after it, so there is no cycle."""
-    graph, dice = _graph(), random.Random(seed)  # noqa: S311 - the same crew each time
-    for at in _OTHERS:
-        graph.put(_wait(at, at, *{dice.randrange(at + 1, WAITS_AGENTS) for _ in range(3)}))
-    return graph, _wait(WAITS_AGENTS, MIDDLE, MIDDLE + 1)
-
-
 def _planned(seed: int) -> tuple[WaitGraph, Wait]:
-    dice = random.Random(seed)  # noqa: S311 - as above
+    dice = random.Random(seed)  # noqa: S311 - the same crew each time
     later = [
         Task(_name(at), at, state=TaskState.WAITING, after=frozenset({_name(dice.randrange(at + 1, WAITS_AGENTS)), _name(at + 1)}))
         for at in range(2, WAITS_AGENTS - 1, 3)
     ]
-    graph = _graph(*later)
-    for at in _OTHERS:
-        if at % 3 != 2:
+    attempt = Attempt(1, AttemptState.RUNNING, 0.0)
+    living = [Task(_name(at), at, state=TaskState.RUNNING, epoch=1, attempt=attempt) for at in range(WAITS_AGENTS)]
+    graph = WaitGraph(plan=PlanWaits(Crew({task.id: task for task in [*living, *later]}.values())))
+    for at in range(1, WAITS_AGENTS - 1):
+        if at != MIDDLE and at % 3 != 2:
             graph.put(_wait(at, at, at + 1))
     return graph, _wait(WAITS_AGENTS, MIDDLE, MIDDLE + 1)
 
@@ -490,12 +351,12 @@ for number in range(count):
 """
 
 
-def measure_watching(quick: bool) -> dict[str, Any]:
+def measure_watching(root: Path, quick: bool) -> dict[str, Any]:
     """Return `wake_ms`: from a person's write to the answer that a waiting agent has; `agent_wake_ms`: the same for an agent's write
     through the socket; `storm`: so many files are made by two processes in about 15 s, and the versions know all of them `settled_s` after
     the last; `idle_cpu_percent`: processor time of the whole supervisor, of one core, with 1,000 notes and no agent."""
     part = 10 if quick else 1
-    with _crew(2) as crew:
+    with _crew(root, 2) as crew:
         waiting, other = crew.doors
         waiting("mem", op="wait", glob="**", timeout_s=0)  # it is watched from now on
         notes = crew.memory / "semantic"

@@ -12,7 +12,7 @@ import shutil
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ import psutil
 
 from nightcrew.plugins.bench import verbs
 from nightcrew.plugins.bench.arrivals import STAGES, Arrivals, Bursts, PlainGit, summary
-from nightcrew.plugins.bench.crews import MB, Busy, Say, SupervisedRun, cpu_s, in_turns, machine, make_repository, private_place, until
+from nightcrew.plugins.bench.crews import MB, Busy, Say, SupervisedRun, cpu_s, in_turns, make_repository, until
 from nightcrew.plugins.bench.figures import Aim, grid, median_ms, milli, rows
 from supervisor.host import files
 from supervisor.kernel.spec import TaskSpec
@@ -89,30 +89,23 @@ AIMS = (
 """The full run's aims; a quick run is smaller and says so."""
 
 
-def measure(options: Options, under: Path | None, say: Say) -> dict[str, Any]:
-    """Measure and return the report; docs/bench.md describes every key.
-
-    `under` is where the directory for it all is made (None: the system's temporary directory) and removed again. Raises what a tool
-    raises, and TimedOut when agents do not start; nothing is left running then either.
-    """
-    with private_place(under) as root:
-        say(f"seed {options.seed}, in {root}")
-        size = make_repository(root / "ours.git", options.seed, options.files)
-        shutil.copytree(root / "ours.git", root / "plain.git")
-        with Arrivals(root) as arrivals, contextlib.ExitStack() as stack:
-            plain = PlainGit(root / "plain", root / "plain.git", arrivals)
-            stack.callback(plain.end)
-            with SupervisedRun(root / "ours", slots=max(options.crew, *options.rounds)) as run:
-                ours = Bursts(run, root / "ours.git", arrivals)
-                report, crew = _spawns(ours, plain, options, say)
-                report |= _idle_and_adopt(run, ours, crew, options, say)
-            say(f"no-op tasks, with {', '.join(map(str, options.waiting.sizes))} waiting")
-            report["scale"] = measure_scale(files.private_dir(root / "scale"), options.seed, options.waiting)
-        say(f"nightcrew status over {options.history_rows} ended tasks")
-        report["status_ms"] = milli(verbs.status_s(root / "history", options.history_rows))
-        report["clean"] = verbs.measure_cleaning(root / "clean", options.clean, options.seed, say)
-        say(f"removing {root}; its files are many")
-    return report | {"options": asdict(options), "machine": machine(), "repository": {"files": options.files, "bytes": size}}
+def measure(options: Options, root: Path, say: Say) -> dict[str, Any]:
+    """Return the figures; docs/bench.md describes every key. Raises what a tool raises, and TimedOut when agents do not start."""
+    size = make_repository(root / "ours.git", options.seed, options.files)
+    shutil.copytree(root / "ours.git", root / "plain.git")
+    with Arrivals(root) as arrivals, contextlib.ExitStack() as stack:
+        plain = PlainGit(root / "plain", root / "plain.git", arrivals)
+        stack.callback(plain.end)
+        with SupervisedRun(root / "ours", slots=max(options.crew, *options.rounds)) as run:
+            ours = Bursts(run, root / "ours.git", arrivals)
+            report, crew = _spawns(ours, plain, options, say)
+            report |= _idle_and_adopt(run, ours, crew, options, say)
+        say(f"no-op tasks, with {', '.join(map(str, options.waiting.sizes))} waiting")
+        report["scale"] = measure_scale(files.private_dir(root / "scale"), options.seed, options.waiting)
+    say(f"nightcrew status over {options.history_rows} ended tasks")
+    report["status_ms"] = milli(verbs.status_s(root / "history", options.history_rows))
+    report["clean"] = verbs.measure_cleaning(root / "clean", options.clean, options.seed, say)
+    return report | {"repository": {"files": options.files, "bytes": size}}
 
 
 def _spawns(ours: Bursts, plain: PlainGit, options: Options, say: Say) -> tuple[dict[str, Any], str]:

@@ -14,7 +14,6 @@ import shutil
 import statistics
 import struct
 import subprocess
-import sys
 import termios
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -30,16 +29,13 @@ from nightcrew.plugins.bench.crews import (
     Busy,
     Say,
     SupervisedRun,
-    children_cpu_s,
     commit_all,
     cpu_s,
     environ,
-    machine,
     nightcrew,
-    private_place,
     timed,
 )
-from nightcrew.plugins.bench.figures import Aim, median_ms, milli, quantile, rows
+from nightcrew.plugins.bench.figures import Aim, median_ms, milli, quantile
 from supervisor.kernel.errors import TimedOut
 from supervisor.kernel.spec import TaskSpec
 
@@ -299,44 +295,33 @@ AIMS = (
     Aim("api.requests_per_s", 200, at_least=True, name="tasks submitted by the API, 16 clients", unit="a second"),
     Aim("api.submit_ms_p50", 15, name="one of them, to the answer that it is on disk, p50", unit="ms"),
     Aim("api.p99", name="p99", unit="ms"),
-    Aim("cpu_ms.start", name="processor time of a start", unit="ms"),
-    Aim("cpu_ms.statusline", name="and of the line", unit="ms"),
 )
 
 
-def measure(options: Options, under: Path | None, say: Say) -> dict[str, Any]:
-    """Return the report; docs/bench.md describes every key."""
-    say(json.dumps(machine()))
-    with private_place(under) as root:
-        repo, state = root / "repo", root / "state"
-        repo.mkdir()
-        (repo / "README").write_text("hello\n")
-        commit_all(repo)
-        with SupervisedRun(state, options.agents) as run:
-            say(f"{options.agents} agents come up")
-            names = _crew(run, repo, options.agents)
-            say("the line for a prompt")
-            line = [_line(state, repo) for _ in range(options.lines)]
-            say("the screen starts")
-            starts = [_start(state, repo) for _ in range(options.starts)]
-            say(f"the screen, left alone for {options.steady_s:g} s, and {options.keys} keys")
-            top = _look(state, repo, names, options)
-            say(f"the page, {options.web.clients} browsers for {options.web.steady_s:g} s")
-            known = run.repository(repo)
-            web = measure_faces_web(state, repo, lambda name: run.submit(known, [TaskSpec(name, name, "shell", ("true",))]), options.web)
-        submitting = measure_faces_api(options.api, root / "api", repo, say)
+def measure(options: Options, root: Path, say: Say) -> dict[str, Any]:
+    """Return the figures; docs/bench.md describes every key."""
+    repo, state = root / "repo", root / "state"
+    repo.mkdir()
+    (repo / "README").write_text("hello\n")
+    commit_all(repo)
+    with SupervisedRun(state, options.agents) as run:
+        say(f"{options.agents} agents come up")
+        names = _crew(run, repo, options.agents)
+        say("the line for a prompt")
+        line = [timed(state, "statusline", cwd=repo)[0] for _ in range(options.lines)]
+        say("the screen starts")
+        starts = [_start(state, repo) for _ in range(options.starts)]
+        say(f"the screen, left alone for {options.steady_s:g} s, and {options.keys} keys")
+        top = _look(state, repo, names, options)
+        say(f"the page, {options.web.clients} browsers for {options.web.steady_s:g} s")
+        known = run.repository(repo)
+        web = measure_faces_web(state, repo, lambda name: run.submit(known, [TaskSpec(name, name, "shell", ("true",))]), options.web)
     return {
-        "api": submitting,
-        "top": {"agents": options.agents, **top, "start_ms": median_ms(wall for wall, _ in starts)},
+        "api": measure_faces_api(options.api, root / "api", repo, say),
+        "top": {"agents": options.agents, **top, "start_ms": median_ms(starts)},
         "web": web,
-        "statusline_ms": median_ms(wall for wall, _ in line),
-        "cpu_ms": {"start": median_ms(cpu for _, cpu in starts), "statusline": median_ms(cpu for _, cpu in line)},
+        "statusline_ms": median_ms(line),
     }
-
-
-def table(report: Mapping[str, Any]) -> str:
-    """The report for people."""
-    return "\n".join([f"{report['top']['agents']} agents", *rows(AIMS, report)])
 
 
 def _crew(run: SupervisedRun, repo: Path, count: int) -> list[str]:
@@ -346,20 +331,12 @@ def _crew(run: SupervisedRun, repo: Path, count: int) -> list[str]:
     return [view.id for view in sorted(run.living(repo, *tasks), key=lambda view: view.started or view.created or 0.0)]
 
 
-def _line(root: Path, repo: Path) -> tuple[float, float]:
-    """Return the seconds that passed, and of the processor."""
-    before, began = children_cpu_s(), time.monotonic()
-    argv = [sys.executable, "-I", "-m", "nightcrew", "statusline"]
-    subprocess.run(argv, env=environ(root), cwd=repo, stdout=subprocess.DEVNULL, check=True)
-    return time.monotonic() - began, children_cpu_s() - before
-
-
-def _start(root: Path, repo: Path) -> tuple[float, float]:
-    """Return the same of a start, until the crew is painted."""
+def _start(root: Path, repo: Path) -> float:
+    """Return the seconds from the command until the crew is painted."""
     began = time.monotonic()
     with _Screen(root, repo) as screen:
         screen.reads(b"WORKING")
-        return time.monotonic() - began, cpu_s(screen.process, children=True)
+        return time.monotonic() - began
 
 
 def _look(root: Path, repo: Path, names: list[str], options: Options) -> dict[str, float]:

@@ -581,8 +581,8 @@ class Options:
 QUICK = Options(virtual_s=600.0)
 
 
-def measure(options: Options, under: Path | None, say: Say) -> dict[str, Any]:  # noqa: ARG001 - nothing is written
-    """Return the report; docs/bench.md describes every key."""
+def measure(options: Options, root: Path, say: Say) -> dict[str, Any]:  # noqa: ARG001 - nothing is written
+    """Return the figures; docs/bench.md describes every key."""
     return measure_scenarios(range(1, options.seeds + 1), options.virtual_s, say)
 
 

@@ -9,7 +9,6 @@ import contextlib
 import http.client
 import json
 import os
-import shutil
 import socket
 import statistics
 import subprocess
@@ -22,7 +21,7 @@ from typing import Any
 
 import psutil
 
-from nightcrew.plugins.bench.crews import MB, Say, cpu_s, private_place
+from nightcrew.plugins.bench.crews import MB, Say, cpu_s
 from nightcrew.plugins.bench.figures import Aim, median_ms, milli, quantile, rows
 from nightcrew.plugins.bench.gateway import load
 from nightcrew.plugins.bench.gateway.load import Load
@@ -32,7 +31,7 @@ from supervisor.host import files, secrets
 from supervisor.host.paths import Home
 from supervisor.kernel import tokens
 from supervisor.kernel.decision import MarkRunning, SetState, Start
-from supervisor.kernel.errors import ToolFailed, last_line
+from supervisor.kernel.errors import ToolFailed
 from supervisor.kernel.gateway_settings import Api, GatewaySettings, Limits, Upstream
 from supervisor.kernel.spec import RunSpec, Submission, TaskSpec
 from supervisor.kernel.states import TaskClass, TaskState
@@ -95,7 +94,7 @@ UNLIMITED = "itpm = 1e12\notpm = 1e12\nrpm = 1e9\nlearn = false"
 
 
 @contextlib.contextmanager
-def gateway(home: Home, url: str, env: Mapping[str, str]) -> Iterator[Server]:
+def gateway(home: Home, url: str) -> Iterator[Server]:
     """Run the gateway before a provider at `url`, with the account and a price table."""
     from supervisor.server import prices
 
@@ -104,7 +103,7 @@ def gateway(home: Home, url: str, env: Mapping[str, str]) -> Iterator[Server]:
     secrets.store(home.keys / "bench.key", "sk-bench")
     prices.refresh(home.prices)
     argv = [sys.executable, "-I", "-m", "supervisor.gateway", "--home", str(home.root), "--config", str(config)]
-    with running(argv, {**os.environ, **env}) as process:
+    with running(argv, dict(os.environ)) as process:
         yield Server(process, _port(home, process))
 
 
@@ -216,30 +215,26 @@ QUICK = Options(requests=5000, singles=300, rounds=2, peer_requests=300)
 WARM = 10
 
 
-def measure(options: Options, under: Path | None, say: Say) -> dict[str, Any]:
-    """The report of `nightcrew bench gateway`. Raises ToolFailed when a request failed or a process did not start."""
-    with private_place(under) as root, _on_core(1):
+def measure(options: Options, root: Path, say: Say) -> dict[str, Any]:
+    """Return the figures; docs/bench.md describes every key. Raises ToolFailed when a request failed or a process did not start."""
+    with _on_core(1):
         say(f"the gateway: {options.rounds} x {options.singles} requests of one client, {options.requests} of {options.clients}")
         ours = _gateway(options, root)
-        ours["pooled_vs_unpooled"] = _pooled(root, options)
         say("a bare aiohttp proxy")
         floor = _bare(options)
         ours["cpu_ratio_to_bare"] = _beside_bare(options, root)
         say("decisions in process")
-        ours["decisions_per_s"] = round(decisions_per_s(options.decisions))
+        decided = round(decisions_per_s(options.decisions))
         command = program()
         say("LiteLLM" if command else "LiteLLM is not installed (make bench-peers): not measured")
         theirs = _litellm(command, options, root) if command else None
-    report: dict[str, Any] = {
-        "gateway": {"nightcrew": ours, "bare": floor, "litellm": theirs, "decisions_per_s": ours.pop("decisions_per_s")}
-    }
-    return report | {"load_average": psutil.getloadavg()[0], "requests": options.requests, "clients": options.clients}
+    return {"gateway": {"nightcrew": ours, "bare": floor, "litellm": theirs, "decisions_per_s": decided}}
 
 
 def _gateway(options: Options, root: Path) -> dict[str, Any]:
     home = Home(root / "home")
     headers = [{"authorization": f"Bearer {secret}"} for secret in agents(home, options.clients)]
-    with own("provider") as provider, gateway(home, provider.url, {}) as server:
+    with own("provider") as provider, gateway(home, provider.url) as server:
         return _figures(server, provider, headers, options, options.requests)
 
 
@@ -255,7 +250,7 @@ def _beside_bare(options: Options, root: Path) -> float:
     with (
         own("provider") as provider,
         own("bare", provider.url) as bare,
-        gateway(home, provider.url, {}) as ours,
+        gateway(home, provider.url) as ours,
     ):
         pin(provider, 1)
         pin(bare, 0)
@@ -294,8 +289,6 @@ def _figures(server: Server, provider: Server, headers: Sequence[dict[str, str]]
         "cpu_ms_per_request": milli(spent / len(came.latencies_s)),
         "added_ms_p50": median_ms(p50 for p50, _ in added),
         "added_ms_p99": median_ms(p99 for _, p99 in added),
-        "added_ms_p50_best": milli(min(p50 for p50, _ in added)),
-        "added_ms_p99_best": milli(min(p99 for _, p99 in added)),
         "requests_per_s": round(len(came.latencies_s) / came.wall_s, 1),
         "rss_mb_start": round(start, 1),
         "rss_mb_end": round(server.rss_mb(), 1),
@@ -311,36 +304,6 @@ def _added(server: Server, provider: Server, through: bytes, direct: bytes, sing
         short += _go(provider, [direct], 50).latencies_s
         long += _go(server, [through], 50).latencies_s
     return statistics.median(long) - statistics.median(short), quantile(long, 0.99) - quantile(short, 0.99)
-
-
-def _pooled(root: Path, options: Options) -> float | None:
-    """How many times longer a request takes when each needs a new TLS connection to the provider; None without `openssl`, which makes
-    the certificate."""
-    if shutil.which("openssl") is None:
-        return None
-    cert, key = root / "cert.pem", root / "key.pem"
-    argv = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1"]
-    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(cert)]
-    made = subprocess.run([*argv, *subject], capture_output=True, check=False)
-    if made.returncode != 0:
-        raise ToolFailed("openssl made no certificate", why=last_line(made.stderr.decode("utf-8", "replace")))
-    count = max(50, options.singles // 2)
-    pooled, unpooled = (
-        _tls_s(root / name, ("--tls", str(cert), str(key), *extra), cert, count) for name, extra in (("keep", ()), ("close", ("--close",)))
-    )
-    return round(unpooled / pooled, 2)
-
-
-def _tls_s(folder: Path, options: Sequence[str], cert: Path, count: int) -> float:
-    home = Home(folder)
-    (secret,) = agents(home, 1)
-    with (
-        own("provider", *options) as provider,
-        gateway(home, f"https://localhost:{provider.port}", {"SSL_CERT_FILE": str(cert)}) as server,
-    ):
-        text = load.request(server.port, {"authorization": f"Bearer {secret}"}, load.body())
-        _go(server, [text], WARM)
-        return statistics.median(_go(server, [text], count).latencies_s)
 
 
 def _go(server: Server, requests: Sequence[bytes], each: int) -> Load:
@@ -389,7 +352,6 @@ AIMS = (
     Aim("rss_mb_end", 60, name="memory after all requests", unit="MB"),
     Aim("requests_per_s", 400, at_least=True, name="requests a second"),
     Aim("rss_mb_start", name="memory before them", unit="MB"),
-    Aim("pooled_vs_unpooled", name="a new TLS connection each, against a pool", unit="x"),
     Aim("decisions_per_s", 200_000, at_least=True, name="decisions a second, in process"),
 )
 

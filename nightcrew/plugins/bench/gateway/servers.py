@@ -1,6 +1,6 @@
 """The servers of the benchmark, each as a process of its own that prints its port on one line and serves until it is told to stop:
 
-    python -I -m nightcrew.plugins.bench.gateway.servers provider [--tls CERT KEY] [--close]
+    python -I -m nightcrew.plugins.bench.gateway.servers provider
     python -I -m nightcrew.plugins.bench.gateway.servers bare URL
 
 The provider answers every POST with one Messages stream of 30 events, at once. It is a bare protocol and no web framework, so that what is
@@ -10,15 +10,12 @@ passes requests on and does nothing else. It has no agents, no limits and no acc
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import json
 import signal
-import ssl
 import sys
-from collections.abc import Coroutine
-from typing import Any, cast
+from typing import cast
 
 import aiohttp
 from aiohttp import web
@@ -28,7 +25,7 @@ INPUT_TOKENS, OUTPUT_TOKENS = 18_000, 27
 _PASSED_ON = ("content-type", "authorization", "anthropic-version")
 
 
-def answer(*, close: bool = False) -> bytes:
+def answer() -> bytes:
     """Return the whole response: headers, `message_start`, 25 deltas, the closing events; one chunk an event, as providers send them."""
     message: dict[str, object] = {
         "id": "msg_1",
@@ -49,8 +46,6 @@ def answer(*, close: bool = False) -> bytes:
         delta = {"type": "text_delta", "text": f"[simulated] word {number} "}
         events.insert(-3, {"type": "content_block_delta", "index": 0, "delta": delta})
     head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\nrequest-id: req_bench\r\n"
-    if close:
-        head += "Connection: close\r\n"
     frames = [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events]
     chunks = "".join(f"{len(frame):x}\r\n{frame}\r\n" for frame in frames)
     return f"{head}\r\n{chunks}0\r\n\r\n".encode()
@@ -59,9 +54,8 @@ def answer(*, close: bool = False) -> bytes:
 class Provider(asyncio.Protocol):
     """One connection. Reads whole requests by their Content-Length, also several in a row."""
 
-    def __init__(self, reply: bytes, *, close: bool) -> None:
+    def __init__(self, reply: bytes) -> None:
         self._reply = reply
-        self._close = close
         self._missing = 0
         self._head = b""
 
@@ -81,9 +75,6 @@ class Provider(asyncio.Protocol):
                     return
             if not self._missing:
                 self._transport.write(self._reply)
-                if self._close:
-                    self._transport.close()
-                    return
 
 
 def _length(head: bytes) -> int:
@@ -102,9 +93,9 @@ async def _serve_until_stopped(port: int) -> None:
     await stopped.wait()
 
 
-async def _provider(context: ssl.SSLContext | None, *, close: bool) -> None:
-    reply = answer(close=close)
-    server = await asyncio.get_running_loop().create_server(lambda: Provider(reply, close=close), "127.0.0.1", 0, ssl=context)
+async def _provider() -> None:
+    reply = answer()
+    server = await asyncio.get_running_loop().create_server(lambda: Provider(reply), "127.0.0.1", 0)
     async with server:
         await _serve_until_stopped(server.sockets[0].getsockname()[1])
 
@@ -132,17 +123,7 @@ async def _bare(url: str) -> None:
 
 def main() -> None:
     """Serve until SIGTERM."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("which", choices=("provider", "bare"))
-    parser.add_argument("url", nargs="?")
-    parser.add_argument("--tls", nargs=2, metavar=("CERT", "KEY"))
-    parser.add_argument("--close", action="store_true", help="close each connection after its answer")
-    options = parser.parse_args()
-    context = None
-    if options.tls:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(*options.tls)
-    serve: Coroutine[Any, Any, None] = _bare(options.url) if options.which == "bare" else _provider(context, close=options.close)
+    serve = _bare(*sys.argv[2:]) if sys.argv[1] == "bare" else _provider()
     with contextlib.suppress(ImportError):
         import uvloop
 

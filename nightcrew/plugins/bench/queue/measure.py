@@ -5,14 +5,12 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import random
-import signal
 import statistics
 import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,12 +18,12 @@ from typing import Any
 
 import psutil
 
-from nightcrew.plugins.bench.crews import Agent, Say, SupervisedRun, in_turns, machine, make_repository, private_place, started_of, until
-from nightcrew.plugins.bench.figures import Aim, median_ms, quantiles_ms, rows
+from nightcrew.plugins.bench.crews import Agent, Say, SupervisedRun, in_turns, make_repository, until
+from nightcrew.plugins.bench.figures import Aim, median_ms, quantiles_ms
 from nightcrew.plugins.bench.queue import fake_doors
 from nightcrew.plugins.bench.verbs import status_once_s
 from supervisor.client import protocol
-from supervisor.host import files, processes
+from supervisor.host import files
 from supervisor.host.paths import Home
 from supervisor.kernel.crew import Crew, Task
 from supervisor.kernel.decide import decide
@@ -312,43 +310,6 @@ def measure_engine(root: Path, size: Size) -> dict[str, Any]:
     }
 
 
-# Kills
-# -----
-# Count the tasks that 30 kills lose on the real path: a supervisor, and agents in sessions. Two of three kills hit the supervisor,
-# the third the runner of an agent; the supervisor is started again at once, as its next verb would. A task is lost when it was
-# accepted and its result never comes.
-
-
-KILLS = 30
-WORKERS = 4
-KILLS_WORK_S = 0.2
-PAUSES_S = (0.05, 0.6)
-"""Between two kills, drawn evenly."""
-
-
-def ours(root: Path, tasks: int, kills: int, seed: int) -> int:
-    """Tasks that nightcrew lost."""
-    chance = random.Random(seed)  # noqa: S311 - moments, not secrets
-    make_repository(root / "repo.git", seed, files=20)
-    specs = [TaskSpec(f"t{number}", "no-op", "shell", ("sleep", str(KILLS_WORK_S))) for number in range(tasks)]
-    with SupervisedRun(root / "home", WORKERS) as run:
-        accepted = run.submit(run.repository(root / "repo.git"), specs)
-        for number in range(kills):
-            time.sleep(chance.uniform(*PAUSES_S))
-            if number % 3 or not _killed_a_runner(run, accepted, chance):
-                run.kill()
-                run.start()
-        return tasks - sum(view.state == "done" for view in run.finished(accepted))
-
-
-def _killed_a_runner(run: SupervisedRun, accepted: str, chance: random.Random) -> bool:
-    for view in sorted(run.views(accepted), key=lambda _: chance.random()):
-        attempt = run.home.attempt(view.id, view.epoch)
-        if view.state == "running" and (attempt / "started.json").exists():
-            return processes.send(started_of(attempt).identity, signal.SIGKILL)
-    return False
-
-
 # Measure
 # -------
 # What is run in which order, and how much of it.
@@ -359,15 +320,12 @@ class Options:
     """How much is measured."""
 
     seed: int = 1
-    """Of the moments of kills, and of repositories."""
+    """Of repositories."""
     engine: Size = field(default_factory=Size)
-    kills: int = KILLS
-    killed_tasks: int = 300
-    """Handed over before the kills."""
     crowd: Crowd = field(default_factory=Crowd)
 
 
-QUICK = Options(engine=Size(starts=100, attempts=500, rounds=1), kills=6, killed_tasks=60, crowd=Crowd(agents=10, rounds=1, samples=3))
+QUICK = Options(engine=Size(starts=100, attempts=500, rounds=1), crowd=Crowd(agents=10, rounds=1, samples=3))
 AIMS = (
     Aim("enqueue_10k_s", 1.0, name="10,000 tasks accepted", unit="s"),
     Aim("start_ms.p50", name="a free slot until the next start is committed, p50", unit="ms"),
@@ -375,7 +333,6 @@ AIMS = (
     Aim("attempts_per_s", 300, at_least=True, name="no-op attempts: ledger, loop, fake doors", unit="/s"),
     Aim("decide_us.100", name="one decision beside 100 ready tasks", unit="us"),
     Aim("decide_us.10000", name="beside 10,000", unit="us"),
-    Aim("lost_after_30_kills", 0, name="tasks lost over the kills"),
     Aim("crowd.agents", name="busy agents"),
     Aim("crowd.status_ms.idle", name="`status` beside no agent", unit="ms"),
     Aim("crowd.status_ms.busy", name="beside them", unit="ms"),
@@ -385,24 +342,9 @@ AIMS = (
 )
 
 
-def measure(options: Options, under: Path | None, say: Say) -> dict[str, Any]:
-    """The report of `nightcrew bench queue`; docs/bench.md describes every key.
-
-    `under` is where the directory for it all is made (None: the system's temporary directory) and removed again. Raises what a tool or a
-    task raises; nothing stays then either.
-    """
-    say(json.dumps(machine()))
-    with private_place(under) as root:
-        say(f"{options.engine.waiting:,} tasks, through ledger and loop with fake doors")
-        report = measure_engine(files.private_dir(root / "engine"), options.engine)
-        say(f"{options.kills} kills of supervisor and runners beside {options.killed_tasks} tasks")
-        report["lost_after_30_kills"] = ours(files.private_dir(root / "kills"), options.killed_tasks, options.kills, options.seed)
-        say(f"{options.crowd.agents} busy agents")
-        report["crowd"] = measure_crowd(files.private_dir(root / "crowd"), options.seed, options.crowd)
-        say(json.dumps(machine()))
-    return report
-
-
-def table(report: Mapping[str, Any]) -> str:
-    """The report for people."""
-    return "\n".join(rows(AIMS, report))
+def measure(options: Options, root: Path, say: Say) -> dict[str, Any]:
+    """Return the figures; docs/bench.md describes every key. Raises what a tool or a task raises."""
+    say(f"{options.engine.waiting:,} tasks, through ledger and loop with fake doors")
+    report = measure_engine(files.private_dir(root / "engine"), options.engine)
+    say(f"{options.crowd.agents} busy agents")
+    return {**report, "crowd": measure_crowd(files.private_dir(root / "crowd"), options.seed, options.crowd)}

@@ -22,8 +22,8 @@ import psutil
 
 from agents import hook_client
 from agents.status import Source
-from nightcrew.plugins.bench.crews import Busy, Say, SupervisedRun, by_hand, commit_all, machine, private_place, until
-from nightcrew.plugins.bench.figures import Aim, median_ms, quantiles_ms, rows
+from nightcrew.plugins.bench.crews import Busy, Say, SupervisedRun, by_hand, commit_all, machine, until
+from nightcrew.plugins.bench.figures import Aim, median_ms, quantiles_ms
 from nightcrew.plugins.sim.child import Simulator
 from nightcrew.plugins.sim.faults import Fault
 from supervisor.host import files
@@ -391,25 +391,20 @@ AIMS = (
 )
 
 
-def measure(options: Options, under: Path | None, say: Say) -> dict[str, Any]:
-    """The report of `nightcrew bench status`; docs/bench.md describes every key. What needs a client that is not installed is None.
-
-    `under` is where the directory for it all is made (None: the system's temporary directory) and removed again. Raises what a tool or a
-    task raises; nothing stays then either.
-    """
-    say(json.dumps(machine()))
-    with private_place(under) as root:
-        repo = root / "repo"
-        files.private_dir(repo)
-        (repo / "README").write_text("hello\n")
-        commit_all(repo)
-        report = _of_many(root, repo, options, say)
-        say(f"the built-in agent: {options.starts} starts, {options.turns} turns")
-        report |= _of_builtin(root, repo, options)
-        binary = binary_claude()
-        if binary is None:
-            say("Claude Code is not installed: make clients. What needs it is not measured")
-        return {**report, **_of_claude(root, repo, binary, options, say)}
+def measure(options: Options, root: Path, say: Say) -> dict[str, Any]:
+    """Return the figures; docs/bench.md describes every key. What needs a client that is not installed is None. Raises what a tool or a
+    task raises."""
+    repo = root / "repo"
+    files.private_dir(repo)
+    (repo / "README").write_text("hello\n")
+    commit_all(repo)
+    report = _of_many(root, repo, options, say)
+    say(f"the built-in agent: {options.starts} starts, {options.turns} turns")
+    report |= _of_builtin(root, repo, options)
+    binary = binary_claude()
+    if binary is None:
+        say("Claude Code is not installed: make clients. What needs it is not measured")
+    return {**report, **_of_claude(root, repo, binary, options, say)}
 
 
 def _of_many(root: Path, repo: Path, options: Options, say: Say) -> dict[str, Any]:
@@ -452,8 +447,3 @@ def _crew(root: Path, repo: Path, binary: Path, size: Size, say: Say) -> dict[st
         say(f"{size.agents} Claude Code agents, {size.tools + 1} turns each, {name} the gateway; {json.dumps(machine())}")
         found[name] = way(root / name, repo, binary, size)
     return {"agents": size.agents, **found["with"], "without_gateway": found["without"]}
-
-
-def table(report: Mapping[str, Any]) -> str:
-    """The report for people."""
-    return "\n".join(rows(AIMS, report))
