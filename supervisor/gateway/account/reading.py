@@ -155,7 +155,7 @@ class Spans:
 def window(db: sqlite3.Connection, now: float, seconds: float) -> Window:
     """The figures of the last `seconds` before `now` (wall clock)."""
     rows = db.execute(
-        f"SELECT {COLUMNS}, {asked(db)}, model FROM request WHERE at >= ? AND end IS NOT NULL ORDER BY at DESC LIMIT ?",  # noqa: S608 - our own
+        f"SELECT {COLUMNS}, {ASKED}, model FROM request WHERE at >= ? AND end IS NOT NULL ORDER BY at DESC LIMIT ?",  # noqa: S608 - our own
         (now - seconds, NEWEST),
     ).fetchall()
     if len(rows) == NEWEST:
@@ -182,14 +182,8 @@ COLUMNS = (
     "agent, account, api, model_class, long_context, at, end, status, queued_ms, first_byte_ms, total_ms, "
     "input, output, cache_read, cache_write, estimated, cost_usd"
 )
-
-
-def asked(db: sqlite3.Connection) -> str:
-    """The column of the model that was asked for: schemas before 3 have none."""
-    known = any(row["name"] == "asked" for row in db.execute("PRAGMA table_info(request)"))
-    return "CASE asked WHEN '' THEN model ELSE asked END AS asked" if known else "model AS asked"
-
-
+ASKED = "CASE asked WHEN '' THEN model ELSE asked END AS asked"
+"""The column of the model that was asked for; empty in rows of schema 2."""
 _AGENT, _POOL = slice(0, 1), slice(1, 5)
 """Columns that name an agent, and a pool."""
 _NOT_ONE_OF_ITS_OWN = frozenset({REFUSED, NEVER_SENT})
@@ -268,8 +262,6 @@ def usage_of_attempt(db: sqlite3.Connection, agent: str, epoch: int) -> Totals:
 
 def past(db: sqlite3.Connection, agent: str, epoch: int | None = None) -> int:
     """Return the tokens of all kinds that an attempt took past the gateway, by its own account; without `epoch` all attempts of a task."""
-    if not any(row["name"] == "body_key" for row in db.execute("PRAGMA table_info(request)")):
-        return 0  # a schema before 2
     sql = """SELECT total(input + output + cache_read + cache_write) FROM request
              WHERE agent = ? AND epoch = coalesce(?, epoch) AND body_key = ?"""
     return int(db.execute(sql, (agent, epoch, PAST)).fetchone()[0])
@@ -329,28 +321,32 @@ def under_way_usd(db: sqlite3.Connection, agent: str) -> float:
     return float(db.execute(sql, (agent,)).fetchone()[0])
 
 
+_COUNTED = "coalesce(counted_usd, cost_usd)"
+"""What caps on dollars count of a row: more than it costs where a client hung up."""
+
+
 def counted_of(db: sqlite3.Connection, agent: str) -> float:
     """US dollars that a task took over all its attempts, as its caps count them."""
-    return float(db.execute(f"SELECT total({_counted(db)}) FROM request WHERE agent = ?", (agent,)).fetchone()[0])  # noqa: S608 - ours
+    return float(db.execute(f"SELECT total({_COUNTED}) FROM request WHERE agent = ?", (agent,)).fetchone()[0])  # noqa: S608 - ours
 
 
-def _counted(db: sqlite3.Connection) -> str:
-    """What caps on dollars count of a row: more than it costs where a client hung up. Schemas before 5 do not tell."""
-    known = any(row["name"] == "counted_usd" for row in db.execute("PRAGMA table_info(request)"))
-    return "coalesce(counted_usd, cost_usd)" if known else "cost_usd"
+def spent(db: sqlite3.Connection, agent: str) -> tuple[float, int]:
+    """US dollars and tokens (`Usage.uncached`) that a task took over all its attempts, as its caps count them; requests without a known
+    price are not in the dollars."""
+    return counted_of(db, agent), of_task(db, agent).tokens.uncached
 
 
 def at_most(db: sqlite3.Connection, agents: Sequence[str]) -> float:
     """US dollars that the requests of these which have ended can have cost. One that was under way when a gateway died may have been served
     to its end: it counts with its bound, until its retry tells what it took."""
     sql = f"""SELECT total(CASE WHEN end = '{CRASHED}' AND flags = '' THEN max(coalesce(bound_usd, 0.0), coalesce(cost_usd, 0.0))
-              ELSE {_counted(db)} END) FROM request WHERE end IS NOT NULL AND agent IN (SELECT value FROM json_each(?))"""  # noqa: S608 - our word
+              ELSE {_COUNTED} END) FROM request WHERE end IS NOT NULL AND agent IN (SELECT value FROM json_each(?))"""  # noqa: S608 - our word
     return float(db.execute(sql, (json.dumps(agents),)).fetchone()[0])
 
 
 def spent_since(db: sqlite3.Connection, at: float) -> float:
     """US dollars that all took since `at`, as caps count them, of the requests that have ended and whose price is known."""
-    return float(db.execute(f"SELECT total({_counted(db)}) FROM request WHERE at >= ?", (at,)).fetchone()[0])  # noqa: S608 - ours
+    return float(db.execute(f"SELECT total({_COUNTED}) FROM request WHERE at >= ?", (at,)).fetchone()[0])  # noqa: S608 - ours
 
 
 _NO_SUCH = ", ".join(f"'{end}'" for end in sorted(_NOT_ONE_OF_ITS_OWN))
@@ -367,7 +363,7 @@ _AWAY = "SELECT agent, count(*) AS requests, total(waited_ms) / 1000 AS wait_s F
 
 def _totals(db: sqlite3.Connection, which: str, values: tuple[object, ...]) -> dict[str, Totals]:
     found = {row["agent"]: _total(row) for row in db.execute(f"{_TOTALS} {which} GROUP BY agent", values)}
-    models = f"SELECT agent, {asked(db)}, model, count(*) FROM request WHERE end NOT IN ({_NO_SUCH}) AND {which}"  # noqa: S608 - our own words
+    models = f"SELECT agent, {ASKED}, model, count(*) FROM request WHERE end NOT IN ({_NO_SUCH}) AND {which}"  # noqa: S608 - our own words
     for agent, *answered in db.execute(f"{models} GROUP BY 1, 2, 3 ORDER BY 2, 3", values):
         found[agent] = replace(found[agent], models=(*found[agent].models, Answered(*answered)))
     for row in db.execute(f"{_AWAY} {which} GROUP BY agent", values):
@@ -440,7 +436,7 @@ def steps(db: sqlite3.Connection, now: float, step_s: float, count: int) -> list
     end = now // step_s * step_s
     begin = end - count * step_s
     rows = db.execute(
-        f"SELECT {COLUMNS}, {asked(db)}, model FROM request"  # noqa: S608 - our own
+        f"SELECT {COLUMNS}, {ASKED}, model FROM request"  # noqa: S608 - our own
         " WHERE at >= ? AND at < ? AND end IS NOT NULL ORDER BY at DESC LIMIT ?",
         (begin, end, NEWEST),
     ).fetchall()
@@ -526,7 +522,7 @@ def _requests(db: sqlite3.Connection, counts: Counts, rows: int) -> bool:
         if row["end"] is None:
             cursor.open.add(int(row["id"]))
         elif row["end"] != NEVER_SENT:
-            catalog.settled(counts, {**_shape(row), "served": row["end"] != REFUSED})
+            catalog.settled(counts, {**dict(row), "served": row["end"] != REFUSED})
     cursor.last = int(found[-1]["id"]) if found else since
     return len(found) == rows
 
@@ -536,7 +532,7 @@ def _turned_away(db: sqlite3.Connection, counts: Counts, rows: int) -> bool:
     sql = "SELECT rowid AS number, agent, model_class, status, waited_ms FROM turned_away WHERE rowid > ? ORDER BY rowid LIMIT ?"
     found = db.execute(sql, (since, rows)).fetchall()
     for row in found:
-        catalog.turned_away(counts, _shape(row))
+        catalog.turned_away(counts, dict(row))
     counts.read.turned_away = int(found[-1]["number"]) if found else since
     return len(found) == rows
 
@@ -549,10 +545,6 @@ def _breakers(db: sqlite3.Connection, counts: Counts, rows: int) -> bool:
             catalog.changed(counts, row["about"], json.loads(row["data"]))
     counts.read.breakers = int(found[-1]["seq"]) if found else since
     return len(found) == rows
-
-
-def _shape(row: sqlite3.Row) -> dict[str, Any]:
-    return dict(row)
 
 
 def _newest(db: sqlite3.Connection, sql: str) -> int:
@@ -575,8 +567,8 @@ Place = tuple[str, int]
 
 def of_attempt_traced(db: sqlite3.Connection, task: str, epoch: int, most: int) -> Iterator[Request]:
     """Its requests, in the order of their sending, at most `most`; those that we turned away follow."""
-    yield from (_sent(dict(row)) for row in db.execute(f"SELECT * FROM request {_OF} LIMIT ?", (task, epoch, most)))  # noqa: S608 - a literal
-    yield from (_away(dict(row)) for row in db.execute(f"SELECT rowid AS id, * FROM turned_away {_OF} LIMIT ?", (task, epoch, most)))  # noqa: S608
+    yield from (_sent(row) for row in db.execute(f"SELECT * FROM request {_OF} LIMIT ?", (task, epoch, most)))  # noqa: S608 - a literal
+    yield from (_away(row) for row in db.execute(f"SELECT rowid AS id, * FROM turned_away {_OF} LIMIT ?", (task, epoch, most)))  # noqa: S608
 
 
 _OF = "WHERE agent = ? AND epoch = ? ORDER BY at"
@@ -594,10 +586,9 @@ def count_spans(db: sqlite3.Connection, task: str, epoch: int) -> int:
 
 def last_ended(db: sqlite3.Connection, task: str, epoch: int) -> float:
     """When the last of an attempt's requests was over, without batches, which outlive it; 0.0 when it made none."""
-    batch = f"AND body_key NOT LIKE '{BATCH}%'" if _knows(db, "body_key") else ""
     row = db.execute(
         f"""SELECT max(at + max(0.0, coalesce(total_ms, 0.0) - queued_ms) / 1000) FROM request
-            WHERE agent = ? AND epoch = ? AND end IS NOT NULL {batch}""",  # noqa: S608 - literals
+            WHERE agent = ? AND epoch = ? AND end IS NOT NULL AND coalesce(body_key, '') NOT LIKE '{BATCH}%'""",  # noqa: S608 - literals
         (task, epoch),
     ).fetchone()
     return float(row[0] or 0.0)
@@ -614,14 +605,14 @@ def ended(db: sqlite3.Connection, last: int, still_open: Iterable[int], most: in
     at, and which of the rows up to there still go on. At most `most` new rows are looked at."""
     fresh = db.execute("SELECT * FROM request WHERE id > ? ORDER BY id LIMIT ?", (last, most)).fetchall()
     left = db.execute("SELECT * FROM request WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id", (json.dumps(list(still_open)),))
-    rows = [dict(row) for row in [*left, *fresh]]
+    rows = [*left, *fresh]
     found = [((str(row["agent"]), int(row["epoch"])), _sent(row)) for row in rows if row["end"] is not None]
     return found, max([last, *(int(row["id"]) for row in fresh)]), [int(row["id"]) for row in rows if row["end"] is None]
 
 
 def turned_away(db: sqlite3.Connection, last: int, most: int) -> tuple[list[tuple[Place, Request]], int]:
     """The requests that we answered ourselves beyond the row `last`, and the last row that was looked at."""
-    rows = [dict(row) for row in db.execute("SELECT rowid AS id, * FROM turned_away WHERE rowid > ? ORDER BY rowid LIMIT ?", (last, most))]
+    rows = db.execute("SELECT rowid AS id, * FROM turned_away WHERE rowid > ? ORDER BY rowid LIMIT ?", (last, most)).fetchall()
     return [((str(row["agent"]), int(row["epoch"])), _away(row)) for row in rows], max([last, *(int(row["id"]) for row in rows)])
 
 
@@ -631,7 +622,7 @@ def newest(db: sqlite3.Connection) -> tuple[int, int]:
     return int(row[0]), int(row[1])
 
 
-def _sent(row: Mapping[str, Any]) -> Request:
+def _sent(row: sqlite3.Row) -> Request:
     return Request(
         number=int(row["id"]),
         at=float(row["at"]),
@@ -639,9 +630,9 @@ def _sent(row: Mapping[str, Any]) -> Request:
         total_s=_seconds(row["total_ms"]),
         end=str(row["end"] or ""),
         model=str(row["model"]),
-        asked=str(row.get("asked") or row["model"]),
+        asked=str(row["asked"] or row["model"]),
         api=str(row["api"]),
-        batch=str(row.get("body_key") or "").startswith(BATCH),
+        batch=str(row["body_key"] or "").startswith(BATCH),
         status=row["status"],
         usage=Usage(*(int(row[name] or 0) for name in ("input", "output", "cache_read", "cache_write"))),
         cost_usd=row["cost_usd"],
@@ -653,7 +644,7 @@ def _sent(row: Mapping[str, Any]) -> Request:
     )
 
 
-def _away(row: Mapping[str, Any]) -> Request:
+def _away(row: sqlite3.Row) -> Request:
     waited = max(0.0, float(row["waited_ms"]) / 1000)
     return Request(
         int(row["id"]), float(row["at"]), waited, None, "turned away", str(row["model_class"]), "", str(row["api"]), sent=False,
@@ -663,7 +654,3 @@ def _away(row: Mapping[str, Any]) -> Request:
 
 def _seconds(milliseconds: float | None) -> float | None:
     return None if milliseconds is None else milliseconds / 1000
-
-
-def _knows(db: sqlite3.Connection, column: str) -> bool:
-    return any(row["name"] == column for row in db.execute("PRAGMA table_info(request)"))

@@ -14,11 +14,11 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from supervisor.features.audit.rows import Followed
 from supervisor.features.audit.rules import ranges
-from supervisor.gateway.account import reading, schema
+from supervisor.gateway.account import schema
 from supervisor.gateway.account.charges import (
     CRASHED,
     ELSEWHERE,
@@ -36,7 +36,7 @@ from supervisor.gateway.account.charges import (
 )
 from supervisor.gateway.account.schema import ACCOUNT
 from supervisor.gateway.admission import types
-from supervisor.gateway.admission.types import End, LaneKey, PoolKey, Usage
+from supervisor.gateway.admission.types import End, LaneKey, Usage
 from supervisor.kernel.errors import LedgerError, NightcrewError, from_wire
 from supervisor.kernel.gateway_settings import Api
 from supervisor.kernel.names import trace_id
@@ -67,6 +67,7 @@ _QUIET, _PATIENT, _URGENT = range(3)
 """How the thread was called since it last looked: not at all; to look within GROUP_S; at once."""
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class Write(NamedTuple):
@@ -387,48 +388,21 @@ class Account:
 
     def kept(self, name: str) -> str:
         """What is kept under a name; empty when nothing is. Blocks. Raises LedgerError."""
+        rows = self.ask(lambda db: db.execute("SELECT value FROM memory WHERE name = ?", (name,)).fetchall())
+        return "".join(str(row["value"]) for row in rows)
+
+    def ask(self, read: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **more: P.kwargs) -> T:
+        """Call a function of `reading` on a connection of its own. Blocks. Raises LedgerError."""
         with contextlib.closing(schema.connect_readonly(self.path)) as db:
-            row = db.execute("SELECT value FROM memory WHERE name = ?", (name,)).fetchone()
-        return str(row["value"]) if row is not None else ""
-
-    # Asked at start ------------------------------------------------------------------------------------------------------------------
-
-    def recent(self, seconds: float) -> list[tuple[PoolKey, float, Usage, str]]:
-        """What was charged in the last `seconds`, as (pool, its age in seconds, usage, agent); see `reading.recent`."""
-        with contextlib.closing(schema.connect_readonly(self.path)) as db:
-            return reading.recent(db, self._wall(), seconds)
-
-    def spent(self, agent: str) -> tuple[float, int]:
-        """US dollars and tokens (`Usage.uncached`) that the task took so far, over all its attempts, as its caps count them; requests
-        without a known price are not in the dollars."""
-        with contextlib.closing(schema.connect_readonly(self.path)) as db:
-            return reading.counted_of(db, agent), reading.of_task(db, agent).tokens.uncached
-
-    def at_most(self, agents: Sequence[str]) -> float:
-        """As `reading.at_most`."""
-        with contextlib.closing(schema.connect_readonly(self.path)) as db:
-            return reading.at_most(db, agents)
-
-    def spent_since(self, seconds: float) -> float:
-        """US dollars that all took in the last `seconds`; requests without a known price are not in it."""
-        with contextlib.closing(schema.connect_readonly(self.path)) as db:
-            return reading.spent_since(db, self._wall() - seconds)
-
-    async def window(self, seconds: float) -> reading.Window:
-        """The figures of the last `seconds`, read by another thread."""
-        return await asyncio.to_thread(self._window, seconds)
-
-    def _window(self, seconds: float) -> reading.Window:
-        with contextlib.closing(schema.connect_readonly(self.path)) as db:
-            return reading.window(db, self._wall(), seconds)
+            return read(db, *args, **more)
 
     # Retention ----------------------------------------------------------------------------------------------------------------------
 
     def prunable(self, older_than_s: float) -> list[list[int]]:
         """The requests that `prune` would forget, as ranges of their numbers. Blocks: call it in a thread."""
         before = self._wall() - older_than_s
-        with contextlib.closing(schema.connect_readonly(self.path)) as db:
-            return ranges(int(row["id"]) for row in db.execute(f"SELECT id FROM request WHERE at < ? {_PRUNED}", (before,)))  # noqa: S608 - ours
+        sql = f"SELECT id FROM request WHERE at < ? {_PRUNED}"  # noqa: S608 - ours
+        return ranges(self.ask(lambda db: [int(row["id"]) for row in db.execute(sql, (before,))]))
 
     async def prune(self, older_than_s: float) -> int:
         """Forget what is older, in small transactions between which requests are written; how many rows. Open rows stay, and the newest
@@ -621,15 +595,14 @@ class BatchBook:
         self.all: dict[int, Kept] = {}
         """By row."""
 
-    def start(self, path: Path) -> None:
-        """Read them, and go on with those that live. Blocks; to be called once the account has started."""
-        with contextlib.closing(schema.connect_readonly(path)) as db:
-            for row in db.execute(_ALL):
-                over = row["end"] is not None
-                one = Kept(row["id"], open_row(row), row["family"], row["key"], row["requests"], row["batch"] or "", over)
-                self.all[one.row_id] = one
-                if not over:
-                    self._account.reopen(one.row_id, one.row)
+    def start(self) -> None:
+        """Read all batches, and go on with those that live. Blocks; call it once the account has started."""
+        for row in self._account.ask(lambda db: db.execute(_ALL).fetchall()):
+            over = row["end"] is not None
+            one = Kept(row["id"], open_row(row), row["family"], row["key"], row["requests"], row["batch"] or "", over)
+            self.all[one.row_id] = one
+            if not over:
+                self._account.reopen(one.row_id, one.row)
 
     async def open(self, row: OpenRow, family: str, key: str, requests: int) -> Kept:
         """Write down that one is about to be made. Raises as `Account.open` does."""

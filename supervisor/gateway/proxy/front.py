@@ -18,6 +18,7 @@ from aiohttp.streams import StreamReader
 
 from supervisor.features.night import rows as night_rows
 from supervisor.gateway import wire
+from supervisor.gateway.account import reading
 from supervisor.gateway.admission.types import Agent, NightCap, Refusal
 from supervisor.gateway.proxy.batches import BatchCall, Batches
 from supervisor.gateway.proxy.forward import (
@@ -612,7 +613,7 @@ class RequestHandler:
             await self.prime_nights()
         if not agent.capped or agent.name in self._primed:
             return
-        spent = await asyncio.to_thread(self._context.account.spent, agent.name)
+        spent = await asyncio.to_thread(self._context.account.ask, reading.spent, agent.name)
         if agent.name not in self._primed:  # another request of it may have been quicker
             self._primed.add(agent.name)
             self._context.admission.traffic.crew.spent(agent.name, *spent)
@@ -621,7 +622,7 @@ class RequestHandler:
         """Tell the queue what each night that has not ended spent before. Raises LedgerError."""
         for night, tasks in await self._roster.nights():
             if night.run not in self._context.admission.traffic.crew.nights:
-                spent = await asyncio.to_thread(self._context.account.at_most, tasks)
+                spent = await asyncio.to_thread(self._context.account.ask, reading.at_most, tasks)
                 self._context.admission.traffic.crew.night_of(night, spent)
 
     def _answer(self, request: web.BaseRequest, recognised: Recognised | None, turned: _Turned) -> web.Response:

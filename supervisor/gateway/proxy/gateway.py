@@ -22,7 +22,7 @@ from aiohttp import web
 from supervisor.features.audit.rules import MOST, PRUNED
 from supervisor.features.metrics.page import Live, Looks, Metrics
 from supervisor.gateway import keys, lifecycle
-from supervisor.gateway.account import charges
+from supervisor.gateway.account import charges, reading
 from supervisor.gateway.account.charges import OpenRow, Prices
 from supervisor.gateway.account.reading import Figures, Window
 from supervisor.gateway.account.writer import Account, BatchBook
@@ -182,7 +182,7 @@ class Gateway:
         self._learn_secrets(keyring)
         prices = Prices.load(home.prices, settings.prices)
         crashed = self._account.start(prices.cost)
-        self._book.start(home.gateway_account)
+        self._book.start()
         if crashed:
             self.log.say(f"{len(crashed)} requests were under way when the last gateway died; they are charged what was expected of them")
         traffic = self._traffic()
@@ -222,9 +222,9 @@ class Gateway:
         now = clock.monotonic()
         traffic = Traffic(self.settings, now, seed_jitter=clock.wall() % 1)
         traffic.recall(self._remembered(), now)
-        memory.restore(traffic.network, traffic.crew, self._account.recent(_RESTORED_S), now)
+        memory.restore(traffic.network, traffic.crew, self._account.ask(reading.recent, clock.wall(), _RESTORED_S), now)
         if self.settings.policy.cost_per_night is not None:
-            traffic.crew.night.spent.add(self._account.spent_since(_NIGHT_S), now)
+            traffic.crew.night.spent.add(self._account.ask(reading.spent_since, clock.wall() - _NIGHT_S), now)
         return traffic
 
     def _learn_secrets(self, keyring: Keyring) -> None:
@@ -548,7 +548,9 @@ class StatusRoutes:
         """What the account says of the last minutes, read at most `oldest_s` ago. Raises LedgerError."""
         now = self._context.clock.monotonic()
         if self._window is None or now - self._window_at >= oldest_s:
-            self._window = await self._context.account.window(min(_WINDOW_S, max(1.0, self._context.clock.wall() - self._since)))
+            wall = self._context.clock.wall()
+            seconds = min(_WINDOW_S, max(1.0, wall - self._since))
+            self._window = await asyncio.to_thread(self._context.account.ask, reading.window, wall, seconds)
             self._window_at = now
         return self._window
 

@@ -67,7 +67,7 @@ def used_up(home: Home, task: str, spec: TaskSpec) -> str:
     with contextlib.closing(schema.connect_readonly(home.gateway_account)) as db:
         if not reading.past(db, task):
             return ""
-        dollars, tokens = reading.counted_of(db, task), reading.of_task(db, task).tokens.uncached
+        dollars, tokens = reading.spent(db, task)
     if spec.tokens_max and tokens >= spec.tokens_max:
         return f"tokens_max of the task {task} is {spec.tokens_max:,}: {tokens:,} are taken"
     if spec.cost_max and dollars >= spec.cost_max:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.gateway.account import reading
 from supervisor.gateway.account.charges import REFUSED, RecordingRow
 from supervisor.gateway.account.writer import Account
 from supervisor.gateway.admission import types
@@ -52,18 +53,20 @@ async def test_a_restart_knows_what_was_charged_lately(path: Path) -> None:
         await book.open(opened(at=NOW - 10))
     async with account(path, wall) as book:
         pool = PoolKey("work", LANE)
-        assert book.recent(60.0) == [
+        assert book.ask(reading.recent, wall.now, 60.0) == [
             (pool, 30.0, Usage(input=1000, cache_read=4000, cache_write=300), AGENT),
             (pool, 25.0, Usage(output=50), AGENT),
             (pool, 10.0, Usage(input=6000, cache_read=4000), AGENT),
             (pool, 5.0, Usage(output=50), AGENT),
             (pool, 0.0, Usage(output=300), AGENT),
         ]
-        assert book.spent(AGENT)[0] == pytest.approx(3 * 0.02 + usd(Usage(6000, 300, 4000)))
-        assert book.spent("1121-k3f9/nobody") == (0.0, 0)
-        assert book.spent_since(60.0) == pytest.approx(0.02 + usd(Usage(6000, 300, 4000)))
+        assert book.ask(reading.spent, AGENT)[0] == pytest.approx(3 * 0.02 + usd(Usage(6000, 300, 4000)))
+        assert book.ask(reading.spent, "1121-k3f9/nobody") == (0.0, 0)
+        assert book.ask(reading.spent_since, NOW - 60) == pytest.approx(0.02 + usd(Usage(6000, 300, 4000)))
         wall.now -= 3600
-        assert {age for _, age, *_ in book.recent(60.0)} == {0.0}, "a clock that was set back makes nothing forgotten"
+        assert {age for _, age, *_ in book.ask(reading.recent, wall.now, 60.0)} == {0.0}, (
+            "a clock that was set back makes nothing forgotten"
+        )
 
 
 @pytest.mark.asyncio
@@ -94,7 +97,7 @@ async def test_the_window_is_read_beside_the_writing(path: Path) -> None:
     async with account(path) as book:
         book.settle(await book.open(opened()), served())
         await until_saved(path, "SELECT count(end) AS n FROM request", 1)
-        window = await book.window(60.0)
+        window = book.ask(reading.window, NOW, 60.0)
         assert window.agents[AGENT].requests == 1
 
 

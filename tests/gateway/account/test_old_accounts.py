@@ -38,8 +38,8 @@ def test_an_old_account_goes_on(old: Path) -> None:
         assert (left.at, left.bound, left.lane) == (NOW + 5, Usage(20_000, 64_000), LaneKey(Api.ANTHROPIC, "opus-4"))
         assert book.recall() == {"pools": {"work": {"margin": 0.97}}}
         crashed = usd(Usage(1000, 420, 9000)) if number > 1 else 1.7  # what schema 1 has is the bound
-        assert book.spent(AGENT)[0] == pytest.approx(0.02 + 1.7 + crashed)
-        assert len(book.recent(120.0)) >= 6
+        assert book.ask(reading.spent, AGENT)[0] == pytest.approx(0.02 + 1.7 + crashed)
+        assert len(book.ask(reading.recent, NOW + 60, 120.0)) >= 6
         row_id = await book.open(opened(at=NOW + 60))
         assert row_id == 7
         book.settle(row_id, served())

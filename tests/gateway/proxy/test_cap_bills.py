@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.gateway.account import reading
 from supervisor.gateway.account.writer import Account
 from supervisor.host import files
 from supervisor.host.paths import Home
@@ -130,5 +131,9 @@ async def test_who_hangs_up_does_not_get_more_than_the_cap(tmp_path: Path, at: s
         assert len(left) == sent >= 2 and all(row["estimated"] and row["counted_usd"] > row["cost_usd"] for row in left)
         assert all(row["counted_usd"] is None for row in rows if row["end"] == "served")
     account = Account(home.gateway_account, lambda: 0.0)
-    for after_a_restart in (account.spent("night/a")[0], account.at_most(["night/a"]), account.spent_since(0.0)):
+    for after_a_restart in (
+        account.ask(reading.spent, "night/a")[0],
+        account.ask(reading.at_most, ["night/a"]),
+        account.ask(reading.spent_since, 0.0),
+    ):
         assert after_a_restart == pytest.approx(caps["usd"])
