@@ -470,7 +470,8 @@ def _add_missing(db: sqlite3.Connection, book: Book) -> None:
             if not there:
                 db.execute(made.replace("CREATE TABLE", "CREATE TEMP TABLE", 1))
             elif lacks:
-                db.execute(f"CREATE TEMP VIEW {name} AS SELECT *, {', '.join(lacks)} FROM main.{name}")  # noqa: S608 - our own names
+                kept = "*" if "WITHOUT ROWID" in made else "rowid AS rowid, *"
+                db.execute(f"CREATE TEMP VIEW {name} AS SELECT {kept}, {', '.join(lacks)} FROM main.{name}")  # noqa: S608 - our own names
 
 
 def _columns(db: sqlite3.Connection, table: str) -> dict[str, str]:
