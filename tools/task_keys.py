@@ -13,14 +13,14 @@ sys.path.insert(0, str(ROOT))
 
 def missing(page: str) -> list[str]:
     """The rows that the page lacks, from the schema of a task."""
-    from supervisor.kernel import keys
+    from supervisor.kernel import spec
     from supervisor.kernel.spec import TaskSpec
 
     first = "\n".join(re.findall(r"^\| (.*?) \|", page, re.MULTILINE))
     known = set(re.findall(r"`([a-z_]+)`", first))
     return [
         f"| `{key.name}` | {key.words} | {f'`{key.unset}`' if key.unset else 'none'} | {key.help} |"
-        for key in keys.of(TaskSpec).values()
+        for key in spec.of(TaskSpec).values()
         if key.name not in known
     ]
 

@@ -18,11 +18,10 @@ from supervisor.client import common, follow
 from supervisor.client.isolation import network_option
 from supervisor.client.names import agent_name, any_name, ended_name, kind_name, running_name, snapshot_name
 from supervisor.host.paths import Home, home
-from supervisor.kernel import keys
+from supervisor.kernel import spec
 from supervisor.kernel.errors import NotFound, TimedOut, UsageError, one_line
-from supervisor.kernel.keys import By, Key
 from supervisor.kernel.kind import Kind, version
-from supervisor.kernel.spec import TaskSpec
+from supervisor.kernel.spec import By, Key, TaskSpec
 from supervisor.kernel.states import AttemptState, TaskState
 from supervisor.store import queries
 from supervisor.views import status
@@ -45,7 +44,7 @@ def task_options(by: By) -> Callable[[Command], Command]:
     """An option for each key of a task that may be given there; None is passed for one that was not given."""
 
     def decorate(command: Command) -> Command:
-        for key in reversed(keys.given_by(TaskSpec, by).values()):
+        for key in reversed(spec.given_by(TaskSpec, by).values()):
             command = _option(key)(command)
         return command
 

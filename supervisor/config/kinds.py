@@ -294,7 +294,7 @@ class Chooser:
             return ""
         if not self._measured:
             self._measured.append(self.choices.repository(self.base))
-        said["size"], why = spec.auto(self._prompt(said), self._measured[0])
+        said["size"], why = spec.auto_size(self._prompt(said), self._measured[0])
         return f"size {said['size']} by {why}"
 
     def _prompt(self, said: Mapping[str, Any]) -> str | None:

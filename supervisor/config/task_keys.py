@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, BeforeValidator, Field, PlainValidator, create_model, field_validator, model_validator
 
 from supervisor.config.toml import MAX_INT, Class, Command, Duration, Glob, OptionValue, Shown, Size, Strict, duration, into, variable
-from supervisor.kernel import keys
+from supervisor.kernel import spec
 from supervisor.kernel.candidates import CANDIDATES_MAX, JUDGE_ROUNDS, candidate_name, judge_name
-from supervisor.kernel.keys import By, Key
 from supervisor.kernel.leases import GLOBS_MAX
 from supervisor.kernel.night import Window
 from supervisor.kernel.path_globs import WHERE, kind_of, normalised
 from supervisor.kernel.snapshots import LOCK_FILES, SnapshotSpec
-from supervisor.kernel.spec import ABSOLUTE_FROM, TaskSpec
+from supervisor.kernel.spec import ABSOLUTE_FROM, By, Key, TaskSpec
 
 # After
 # -----
@@ -416,7 +415,7 @@ def with_keys(
 
     def complete(base: type[M]) -> type[M]:
         known = base.model_fields.keys() | {field.alias for field in base.model_fields.values()}
-        own = [key for key in keys.of(TaskSpec).values() if chosen(key) and key.name not in known]
+        own = [key for key in spec.of(TaskSpec).values() if chosen(key) and key.name not in known]
         made: dict[str, Any] = {key.name: (value(key), unset(key)) for key in own}
         return create_model(base.__name__, __base__=base, __module__=base.__module__, __doc__=base.__doc__, **made)
 

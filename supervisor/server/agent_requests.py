@@ -26,13 +26,12 @@ from supervisor.config import plan
 from supervisor.contract import Verb
 from supervisor.gateway.admission.bucket import Bucket
 from supervisor.host.paths import Home
-from supervisor.kernel import child_tasks, keys
+from supervisor.kernel import child_tasks, spec
 from supervisor.kernel.child_tasks import Parent
 from supervisor.kernel.codec import Bound
 from supervisor.kernel.errors import DiskFull, NightcrewError, NotFound, Refused, TimedOut, UsageError
 from supervisor.kernel.format import duration
-from supervisor.kernel.keys import By
-from supervisor.kernel.spec import RunSpec, Submission, TaskSpec
+from supervisor.kernel.spec import By, RunSpec, Submission, TaskSpec
 from supervisor.kernel.states import FINAL, AttemptState
 from supervisor.kernel.wait_graph import WaitKind
 from supervisor.sandbox.policy import Tier
@@ -139,7 +138,7 @@ TEXT_MAX = 128 * 2**10
 """Bytes of a prompt or a command."""
 NAME_MAX = 200
 """Characters of a title or a key."""
-OPTIONS = keys.given_by(TaskSpec, By.AGENT)
+OPTIONS = spec.given_by(TaskSpec, By.AGENT)
 """Keys of a plan's task that an agent may give."""
 
 
@@ -165,7 +164,7 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(f"an agent cannot give {unknown[0]}; it may give {', '.join(sorted(OPTIONS))}")
     if isinstance(title := given.get("title"), str):
         _name(title)
-    return {name: keys.number(OPTIONS[name], value) for name, value in given.items()}
+    return {name: spec.number(OPTIONS[name], value) for name, value in given.items()}
 
 
 Text = Annotated[str, _words]

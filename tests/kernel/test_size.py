@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor.kernel.spec import Repository, auto
+from supervisor.kernel.spec import Repository, auto_size
 
 MIB = 2**20
 SMALL, MEDIUM, LARGE = Repository(12, MIB), Repository(900, 3 * MIB), Repository(20_000, 300 * MIB)
@@ -31,13 +31,13 @@ SMALL, MEDIUM, LARGE = Repository(12, MIB), Repository(900, 3 * MIB), Repository
     ],
 )
 def test_the_middle_of_prompt_and_repository(words: int, repository: Repository | None, expected: str) -> None:
-    assert auto("word " * words, repository)[0] == expected
+    assert auto_size("word " * words, repository)[0] == expected
 
 
 def test_a_command_is_as_large_as_its_repository() -> None:
-    assert [auto(None, one)[0] for one in (SMALL, MEDIUM, LARGE, None)] == ["small", "medium", "large", "medium"]
+    assert [auto_size(None, one)[0] for one in (SMALL, MEDIUM, LARGE, None)] == ["small", "medium", "large", "medium"]
 
 
 def test_it_says_what_it_measured() -> None:
-    assert auto("fix it", SMALL)[1] == "a prompt of 2 words and 12 files of 1.0 MiB"
-    assert auto(None, None)[1] == "nothing to measure it by"
+    assert auto_size("fix it", SMALL)[1] == "a prompt of 2 words and 12 files of 1.0 MiB"
+    assert auto_size(None, None)[1] == "nothing to measure it by"

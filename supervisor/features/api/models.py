@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from supervisor.config.task_keys import with_keys
 from supervisor.config.toml import Strict
 from supervisor.features.api.rules import Token
-from supervisor.kernel.keys import By, Key
+from supervisor.kernel.spec import By, Key
 from supervisor.kernel.states import TaskState
 
 ID = r"^[0-9]{4}-[a-z0-9]{4}/[a-z0-9][a-z0-9_-]{0,31}$"

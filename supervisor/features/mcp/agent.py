@@ -14,7 +14,7 @@ from pydantic import Field
 from supervisor.client import protocol
 from supervisor.features.mcp import serving
 from supervisor.kernel.errors import NightcrewError, NotRunning
-from supervisor.kernel.keys import By
+from supervisor.kernel.spec import By
 
 # Asking
 # ------

@@ -24,7 +24,7 @@ from supervisor.features.mcp import serving
 from supervisor.host.paths import home
 from supervisor.kernel.ansi import escaped
 from supervisor.kernel.errors import NotFound, Refused
-from supervisor.kernel.keys import By
+from supervisor.kernel.spec import By
 from supervisor.store import queries
 from supervisor.views import agent_status, status
 

@@ -14,11 +14,10 @@ from mcp_types import ToolAnnotations
 from pydantic import Field
 
 from supervisor import __version__
-from supervisor.kernel import keys
+from supervisor.kernel import spec
 from supervisor.kernel.ansi import escaped, in_texts
 from supervisor.kernel.errors import NightcrewError
-from supervisor.kernel.keys import By, Key
-from supervisor.kernel.spec import TaskSpec
+from supervisor.kernel.spec import By, Key, TaskSpec
 
 # Serving
 # -------
@@ -48,7 +47,7 @@ def with_keys(by: By) -> Callable[[Function], Function]:
 
         shown = inspect.signature(tool, eval_str=True)
         own = [one for one in shown.parameters.values() if one.kind is not one.VAR_KEYWORD]
-        keyed = [_parameter(key) for key in keys.given_by(TaskSpec, by).values() if key.parameter not in shown.parameters]
+        keyed = [_parameter(key) for key in spec.given_by(TaskSpec, by).values() if key.parameter not in shown.parameters]
         called.__signature__ = shown.replace(parameters=[*own, *keyed])  # type: ignore[attr-defined]  # what `inspect` asks for
         return called
 
