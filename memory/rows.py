@@ -12,11 +12,10 @@ from supervisor.contract import Tables
 from supervisor.host.paths import Home
 from supervisor.kernel.decision import Command, Finish, Start
 from supervisor.kernel.errors import StaleEpoch
-from supervisor.kernel.leases import HOLDS_S, Beside, Lease, Mode, Wanted
+from supervisor.kernel.leases import HOLDS_S, Beside, Lease, Mode, Wait, WaitKind, Wanted
 from supervisor.kernel.path_globs import overlap
 from supervisor.kernel.records import attempt_name
 from supervisor.kernel.spec import LeaseRule
-from supervisor.kernel.wait_graph import Wait, WaitKind
 from supervisor.store import queries
 from supervisor.store.rows import AttemptRow
 from supervisor.store.sqlite import WriteAccess

@@ -15,11 +15,10 @@ from supervisor.kernel.codec import Bound, Handler, Project, Word
 from supervisor.kernel.errors import NotFound, Refused, UsageError, one_line
 from supervisor.kernel.events import Event, LeasesChanged
 from supervisor.kernel.format import rfc3339
-from supervisor.kernel.leases import GLOBS_MAX, HOLDS_S, PROJECT_MAX, Lease, Mode, Wanted
+from supervisor.kernel.leases import GLOBS_MAX, HOLDS_S, PROJECT_MAX, Lease, Mode, WaitKind, Wanted
 from supervisor.kernel.path_globs import normalised, overlap
 from supervisor.kernel.records import attempt_name
 from supervisor.kernel.spec import LeaseRule
-from supervisor.kernel.wait_graph import WaitKind
 from supervisor.server.wakeups import was_set
 
 if TYPE_CHECKING:

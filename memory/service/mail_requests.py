@@ -18,7 +18,7 @@ from supervisor.kernel import names
 from supervisor.kernel.codec import Bound, Handler, Word, at_most
 from supervisor.kernel.errors import NightcrewError, NotFound, Refused, TimedOut, UsageError, one_line
 from supervisor.kernel.format import duration
-from supervisor.kernel.wait_graph import WaitKind
+from supervisor.kernel.leases import WaitKind
 from supervisor.server.request_table import work
 from supervisor.server.wakeups import was_set
 from supervisor.store import journal, queries

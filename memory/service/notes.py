@@ -20,10 +20,10 @@ from memory.versions import PERSON as BY_PERSON
 from memory.writing import QUARANTINE, Put, Store
 from supervisor.kernel.codec import Bound, Handler, Word, at_most, filled
 from supervisor.kernel.errors import NotFound, Refused, TimedOut
+from supervisor.kernel.leases import PERSON as WAIT_GRAPH_PERSON
+from supervisor.kernel.leases import Wait, WaitKind
 from supervisor.kernel.path_globs import DAY_MAX, NOTE_MAX, PATH_MAX, Kind, kind_of
 from supervisor.kernel.schedule import PlanWaits
-from supervisor.kernel.wait_graph import PERSON as WAIT_GRAPH_PERSON
-from supervisor.kernel.wait_graph import Wait, WaitKind
 from supervisor.server.request_table import work
 
 if TYPE_CHECKING:

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memory.rescan import is_file
-from supervisor.kernel import wait_graph
+from supervisor.kernel import leases
 from supervisor.kernel.crew import importance, note
 from supervisor.kernel.errors import Chosen, Deadlock, DiskFull, LedgerError, NightcrewError, Refused, TimedOut, one_line
 from supervisor.kernel.events import NoteAppeared
+from supervisor.kernel.leases import STATIC, Cycle, Wait, WaitGraph, WaitKind
 from supervisor.kernel.path_globs import size_max
 from supervisor.kernel.schedule import PlanWaits
-from supervisor.kernel.wait_graph import STATIC, Cycle, Wait, WaitGraph, WaitKind
 
 if TYPE_CHECKING:
     from memory.rows import Waits
@@ -199,16 +199,16 @@ class WaitDesk:
         return next((wait for wait in left if (wait.task, wait.epoch, wait.kind, wait.what) == same), None)
 
     def _refuse(self, found: Cycle) -> None:
-        first, why = found[0], wait_graph.words(found)
+        first, why = found[0], leases.words(found)
         self._journal(first, "wait refused", why)
         hint = "finish or give back what they wait for, or ask for something else"
         raise Deadlock("could wait for ever", on=f"{first.kind} {first.what}", why=why, kept="all that it holds", hint=hint)
 
     def _break(self, found: Cycle) -> None:
-        wait = wait_graph.victim(found, self._importance)
+        wait = leases.victim(found, self._importance)
         if wait is None:
             return
-        why = wait_graph.words(found)
+        why = leases.words(found)
         self._journal(wait, "wait given up", why)
         self._say(f"{wait.task} gave up a wait that could never end: {why}")
         hint = "finish or give back what they wait for, then wait again"

@@ -10,9 +10,9 @@ from itertools import islice
 
 from supervisor.kernel.crew import Crew, FairShare, PauseState, Queue, Rank, Task, Turn, area, importance, is_startable, queue, rank
 from supervisor.kernel.decision import Draft, RanksByNight
+from supervisor.kernel.leases import PERSON, STATIC, Wait, WaitKind
 from supervisor.kernel.night_rules import Rooms
 from supervisor.kernel.states import FINAL, AttemptState, BatchTime, TaskClass, TaskState, Until
-from supervisor.kernel.wait_graph import PERSON, STATIC, Wait, WaitKind
 
 # Preemption
 # ----------

@@ -31,9 +31,9 @@ from supervisor.kernel.child_tasks import Parent
 from supervisor.kernel.codec import Bound
 from supervisor.kernel.errors import DiskFull, NightcrewError, NotFound, Refused, TimedOut, UsageError
 from supervisor.kernel.format import duration
+from supervisor.kernel.leases import WaitKind
 from supervisor.kernel.spec import By, RunSpec, Submission, TaskSpec
 from supervisor.kernel.states import FINAL, AttemptState
-from supervisor.kernel.wait_graph import WaitKind
 from supervisor.sandbox.policy import Tier
 from supervisor.server import request_table, requests
 from supervisor.server.attempts import model_usage, sending

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from supervisor.kernel.crew import Attempt, Crew, Task, area
+from supervisor.kernel.leases import PERSON, WaitKind
 from supervisor.kernel.schedule import PlanWaits
 from supervisor.kernel.states import AttemptState, TaskState
-from supervisor.kernel.wait_graph import PERSON, WaitKind
 
 
 def crew(**states: TaskState) -> Crew:

@@ -9,7 +9,7 @@ from graphlib import CycleError, TopologicalSorter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.kernel.wait_graph import PERSON, STATIC, Cycle, Wait, WaitGraph, WaitKind, cycle, stuck, victim, words
+from supervisor.kernel.leases import PERSON, STATIC, Cycle, Wait, WaitGraph, WaitKind, cycle, stuck, victim, words
 
 NAMES = "abcdef"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from memory import reports
-from supervisor.kernel.wait_graph import STATIC, Wait, WaitKind
+from supervisor.kernel.leases import STATIC, Wait, WaitKind
 
 NOW = 1000.0
 

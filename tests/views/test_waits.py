@@ -9,9 +9,9 @@ from pathlib import Path
 from memory.rows import Waits
 from supervisor.kernel.admission import ADMIT, Conditions, Decision, Held, Verdict
 from supervisor.kernel.decision import Collect, Finish, MarkRunning, Pause, SetState, Start
+from supervisor.kernel.leases import Wait, WaitKind
 from supervisor.kernel.night import NightOrder, NightTerms
 from supervisor.kernel.states import End, TaskClass, TaskState, Until
-from supervisor.kernel.wait_graph import Wait, WaitKind
 from supervisor.store import journal, queries
 from supervisor.store.ledger import Ledger
 from supervisor.views import status, waits

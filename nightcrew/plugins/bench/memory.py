@@ -34,9 +34,9 @@ from supervisor.client import protocol
 from supervisor.host import files
 from supervisor.kernel.crew import Attempt, Crew, Task
 from supervisor.kernel.errors import NightcrewError
+from supervisor.kernel.leases import Wait, WaitGraph, WaitKind
 from supervisor.kernel.schedule import PlanWaits
 from supervisor.kernel.states import AttemptState, TaskState
-from supervisor.kernel.wait_graph import Wait, WaitGraph, WaitKind
 
 # A crew
 # ------

@@ -21,7 +21,7 @@ from supervisor.host.clock import Clock
 from supervisor.kernel.codec import Bound
 from supervisor.kernel.errors import NotFound, Refused
 from supervisor.kernel.gateway_settings import Quota
-from supervisor.kernel.wait_graph import WaitKind
+from supervisor.kernel.leases import WaitKind
 from supervisor.server.gateway import Models
 
 if TYPE_CHECKING:

@@ -23,9 +23,8 @@ from supervisor.kernel.decide import decide
 from supervisor.kernel.decision import MarkRunning, Start
 from supervisor.kernel.errors import Deadlock, NightcrewError, Refused, StaleEpoch, TimedOut, UsageError
 from supervisor.kernel.events import Event, LeasesChanged
-from supervisor.kernel.leases import GLOBS_MAX, HOLDS_S, Lease, Mode
+from supervisor.kernel.leases import GLOBS_MAX, HOLDS_S, Lease, Mode, WaitKind
 from supervisor.kernel.spec import LeaseRule
-from supervisor.kernel.wait_graph import WaitKind
 from supervisor.server.request_table import work
 from supervisor.store.ledger import Ledger
 from tests.server.memory.wait_kit import PROJECT, in_a_loop

@@ -12,8 +12,8 @@ from memory.service import notes
 from memory.service.waits import GRACE_S, WAITS_MAX
 from supervisor.kernel.crew import Task
 from supervisor.kernel.errors import Chosen, Deadlock, Refused, TimedOut
+from supervisor.kernel.leases import WaitKind
 from supervisor.kernel.states import TaskState
-from supervisor.kernel.wait_graph import WaitKind
 from tests.server.memory.wait_kit import PROJECT, in_a_loop, parked, waiting
 from tests.store.kit import RUN
 

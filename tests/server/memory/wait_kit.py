@@ -13,8 +13,8 @@ from memory.rows import Waits
 from memory.service.waits import WaitDesk
 from supervisor.kernel.crew import Attempt, Crew, Task
 from supervisor.kernel.decision import Start
+from supervisor.kernel.leases import WaitKind
 from supervisor.kernel.states import AttemptState, TaskState
-from supervisor.kernel.wait_graph import WaitKind
 from supervisor.store.ledger import Ledger
 from tests.store.kit import RUN, Wall, rows, submit
 

@@ -29,11 +29,11 @@ from supervisor.host.audit_log import Audit
 from supervisor.host.clock import SystemClock
 from supervisor.host.paths import Home
 from supervisor.kernel.decision import MarkRunning, Start
+from supervisor.kernel.leases import Wait, WaitKind
 from supervisor.kernel.night import NightOrder, NightTerms
 from supervisor.kernel.spec import TaskSpec
 from supervisor.kernel.states import End, TaskState
 from supervisor.kernel.train_orders import Orders, Person, Terms
-from supervisor.kernel.wait_graph import Wait, WaitKind
 from supervisor.store.ledger import Ledger
 from supervisor.views.report import pages
 from tests.gateway.account.kit import LANE, away, opened, price, served

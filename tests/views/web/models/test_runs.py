@@ -13,9 +13,9 @@ import pytest
 from memory.rows import Waits
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import LedgerError, NotFound, Refused
+from supervisor.kernel.leases import Wait, WaitKind
 from supervisor.kernel.night import NightOrder, NightTerms
 from supervisor.kernel.states import End, TaskState
-from supervisor.kernel.wait_graph import Wait, WaitKind
 from supervisor.store.ledger import Ledger
 from supervisor.views.report import pages
 from supervisor.views.web import pages as web_pages
