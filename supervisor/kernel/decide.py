@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import assert_never
 
-from supervisor.kernel import admission, decision, night_rules, outage, retry
+from supervisor.kernel import admission, decision, outage, retry, schedule
 from supervisor.kernel.crew import Attempt, Change, Crew, Task
 from supervisor.kernel.decision import Begin, Board, Collect, Command, Finish, MarkRunning, Start
 from supervisor.kernel.events import (
@@ -66,7 +66,7 @@ def decide(crew: Crew, events: Iterable[Event], now: float, wall: float = 0.0) -
     board.look_at_health()
     board.enforce_deadlines()
     board.look_at_the_clock()
-    night_rules.look(board)
+    schedule.look(board)
     board.end_backoffs()
     board.start_ready()
     board.begin_together()
@@ -215,7 +215,7 @@ class _Decision(Board):
         )
         self.draft.put(ended)
         self.commands.append(Finish(task.id, attempt.epoch, end, cause, state, then.delay_s, then.tally, then.reason, then.question))
-        night_rules.ended(self, task)
+        schedule.ended(self, task)
         if state in FINAL:
             self.final(task.id)
 
@@ -273,7 +273,7 @@ class _Decision(Board):
             self.draft.put(replace(task, not_before=0.0))
 
     def start_ready(self) -> None:
-        night_rules.let_go(self.draft)
+        schedule.let_go(self.draft)
         picked = pick(self.draft, self.now)
         tasks = picked.tasks
         if self.draft.health.outage is not None:
@@ -285,7 +285,7 @@ class _Decision(Board):
             attempt = Attempt(epoch, AttemptState.LAUNCHING, self.now, held=bool(task.together))
             self.draft.put(replace(task, state=task_after(task.state, "start"), epoch=epoch, attempt=attempt))
             self.commands.append(Start(task.id, epoch, task.cause))
-        night_rules.hold_up(self.draft, picked.held_up)
+        schedule.hold_up(self.draft, picked.held_up)
         self._make_room(picked)
 
     def _make_room(self, picked: Picked) -> None:

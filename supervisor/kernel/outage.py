@@ -11,8 +11,8 @@ from supervisor.kernel.admission import WELL, Health, Outage
 from supervisor.kernel.crew import Attempt, Rank, Task, is_startable, rank
 from supervisor.kernel.decision import Board
 from supervisor.kernel.format import duration
-from supervisor.kernel.night_rules import Rooms
 from supervisor.kernel.retry import ASKED, GATE, LIMIT, Next, is_reboot, spent_until
+from supervisor.kernel.schedule import Rooms
 from supervisor.kernel.states import FINAL, LIVING, NEEDS_YOU, AttemptState, BatchTime, End, TaskClass, Until
 
 # Outage

@@ -11,7 +11,7 @@ from agents.kinds import of_task
 from supervisor.host import cores
 from supervisor.host.clock import Clock
 from supervisor.host.usage import Memory, PressureReader
-from supervisor.kernel import capacity, night_rules
+from supervisor.kernel import capacity, schedule
 from supervisor.kernel.admission import ADMIT, Conditions, Decision, Pressure, Verdict
 from supervisor.kernel.capacity import AGENT, COMMAND, MIB, Capacity, Means, Need, Size
 from supervisor.kernel.crew import Crew, Task
@@ -167,7 +167,7 @@ def conditions(crew: Crew, closed: Verdict, window: str, seen: Seen | None) -> C
     held = dict(crew.held_back)
     if window:
         held[TaskClass.BATCH] = Verdict(Decision.DEFER, "window", window)
-    return Conditions(closed, held, slots_verdict(crew, seen), night_rules.waits(crew))
+    return Conditions(closed, held, slots_verdict(crew, seen), schedule.waits(crew))
 
 
 def shape(watch: CapacityWatch, crew: Crew, settings: Settings) -> dict[str, Any]:

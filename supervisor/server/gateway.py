@@ -30,7 +30,7 @@ from supervisor.kernel.events import Event, NightsSpent, ProviderChanged, Traffi
 from supervisor.kernel.gateway_settings import GatewaySettings, Upstream
 from supervisor.kernel.names import Identity
 from supervisor.kernel.night import NightSpent
-from supervisor.kernel.night_rules import spent_by_nights
+from supervisor.kernel.schedule import spent_by_nights
 from supervisor.server import gateway_process, prices
 from supervisor.server.gateway_report import GatewayReport
 from supervisor.server.wakeups import was_set

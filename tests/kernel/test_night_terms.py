@@ -26,7 +26,7 @@ from supervisor.kernel.events import (
     TreeGone,
 )
 from supervisor.kernel.night import CAP_REACHED, Night, NightSpent, NightState, NightTerms, OnCap
-from supervisor.kernel.night_rules import CAP_STOPPED, NIGHT_ENDED
+from supervisor.kernel.schedule import CAP_STOPPED, NIGHT_ENDED
 from supervisor.kernel.states import End, TaskClass, TaskState
 from tests.kernel.playbook import After, Playbook, task
 

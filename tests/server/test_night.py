@@ -15,7 +15,7 @@ from supervisor.features.night import service as night_service
 from supervisor.host.paths import Home
 from supervisor.kernel.decision import MoveNight
 from supervisor.kernel.night import CAP_REACHED, NightDefaults, NightOrder, NightState, NightTerms, OnCap
-from supervisor.kernel.night_rules import CAP_STOPPED
+from supervisor.kernel.schedule import CAP_STOPPED
 from supervisor.store.ledger import Ledger
 from tests.gateway import kit
 from tests.gateway.simulator import Simulator
