@@ -19,8 +19,8 @@ import click
 
 from supervisor.client import protocol
 from supervisor.host.paths import Home
-from supervisor.kernel.candidates import CHOICE
 from supervisor.kernel.errors import NightcrewError, NotFound, UsageError, one_line
+from supervisor.kernel.states import CHOICE
 from supervisor.server import gateway_report, lock
 from supervisor.store import archive, queries, sqlite
 

@@ -13,12 +13,12 @@ from pydantic import BaseModel, BeforeValidator, Field, PlainValidator, create_m
 
 from supervisor.config.toml import MAX_INT, Class, Command, Duration, Glob, OptionValue, Shown, Size, Strict, duration, into, variable
 from supervisor.kernel import spec
-from supervisor.kernel.candidates import CANDIDATES_MAX, JUDGE_ROUNDS, candidate_name, judge_name
 from supervisor.kernel.leases import GLOBS_MAX
 from supervisor.kernel.night import Window
 from supervisor.kernel.path_globs import WHERE, kind_of, normalised
 from supervisor.kernel.snapshots import LOCK_FILES, SnapshotSpec
 from supervisor.kernel.spec import ABSOLUTE_FROM, By, Key, TaskSpec
+from supervisor.kernel.states import CANDIDATES_MAX, JUDGE_ROUNDS, candidate_name, judge_name
 
 # After
 # -----

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from itertools import chain, takewhile
 from typing import TYPE_CHECKING, Protocol
 
-from supervisor.kernel.candidates import Choice, Decider
 from supervisor.kernel.crew import (
     Area,
     Attempt,
@@ -30,7 +29,7 @@ from supervisor.kernel.crew import (
 )
 from supervisor.kernel.night import NightState
 from supervisor.kernel.retry import NEW, Tally
-from supervisor.kernel.states import FINAL, AttemptState, End, TaskClass, TaskState, Until, attempt_after, task_after
+from supervisor.kernel.states import FINAL, AttemptState, Choice, Decider, End, TaskClass, TaskState, Until, attempt_after, task_after
 
 if TYPE_CHECKING:
     from supervisor.kernel.crew import Crew, Task

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from supervisor.kernel.admission import Pressure, Traffic
-from supervisor.kernel.candidates import Choice
 from supervisor.kernel.crew import Task
 from supervisor.kernel.night import Night, NightSpent
 from supervisor.kernel.outage import Question
-from supervisor.kernel.states import BatchTime, End
+from supervisor.kernel.states import BatchTime, Choice, End
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 
 from supervisor.contract import Tables
 from supervisor.kernel import records
-from supervisor.kernel.candidates import Choice, Decider
 from supervisor.kernel.decision import Choose, Command
 from supervisor.kernel.errors import Refused
-from supervisor.kernel.states import TaskState
+from supervisor.kernel.states import Choice, Decider, TaskState
 from supervisor.store import queries
 from supervisor.store.queries import OPEN, TaskView
 

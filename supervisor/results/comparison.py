@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from shlex import quote
 from typing import Any
 
-from supervisor.kernel.candidates import Choice
 from supervisor.kernel.errors import one_line
 from supervisor.kernel.format import duration, money
-from supervisor.kernel.states import FINAL, TaskState
+from supervisor.kernel.states import FINAL, Choice, TaskState
 from supervisor.results import candidates, ranking
 from supervisor.results.candidates import Group
 from supervisor.results.ranking import Place, Verdict

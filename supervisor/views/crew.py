@@ -12,10 +12,9 @@ from enum import StrEnum
 from typing import Any
 
 from supervisor.kernel.ansi import plain
-from supervisor.kernel.candidates import CHOICE
 from supervisor.kernel.errors import one_line
 from supervisor.kernel.format import age, duration, many, moment, money, percent, short
-from supervisor.kernel.states import FINAL, TaskState
+from supervisor.kernel.states import CHOICE, FINAL, TaskState
 from supervisor.store.queries import TaskView
 from supervisor.views import places, status
 from supervisor.views.gateway import nearest_limit

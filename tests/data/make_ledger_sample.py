@@ -21,13 +21,12 @@ from memory.mail import Mail, Mails, MailState, MailType
 from memory.rows import Waits
 from supervisor.features.api.rows import Access
 from supervisor.features.api.rules import Kind, Scope, Token
-from supervisor.kernel.candidates import Choice, Decider
 from supervisor.kernel.conversations import DeliveryState, How, Origin
 from supervisor.kernel.decision import Choose, Collect, MarkRunning, Revive, SetState, Start, Stop
 from supervisor.kernel.leases import Wait, WaitKind
 from supervisor.kernel.night import NightOrder, NightTerms, OnCap
 from supervisor.kernel.snapshots import SnapshotKind, SnapshotSpec
-from supervisor.kernel.states import End, TaskClass, TaskState
+from supervisor.kernel.states import Choice, Decider, End, TaskClass, TaskState
 from supervisor.results import ranking
 from supervisor.snapshots.rows import Built, Snapshots
 from supervisor.store import sqlite

@@ -18,7 +18,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from supervisor.kernel.candidates import Choice
 from supervisor.kernel.crew import Attempt, Crew, PauseState, Task
 from supervisor.kernel.decide import decide
 from supervisor.kernel.decision import (
@@ -42,7 +41,7 @@ from supervisor.kernel.decision import (
 from supervisor.kernel.events import Event, Submitted
 from supervisor.kernel.night import NightState
 from supervisor.kernel.retry import Tally
-from supervisor.kernel.states import FINAL, TASK_TRANSITIONS, AttemptState, TaskState, attempt_after
+from supervisor.kernel.states import FINAL, TASK_TRANSITIONS, AttemptState, Choice, TaskState, attempt_after
 
 
 def task(task_id: str, order: int = 0, *, after: Iterable[str] = (), **facts: Any) -> Task:

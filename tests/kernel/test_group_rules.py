@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 
 from supervisor.kernel import decision
-from supervisor.kernel.candidates import Choice, Decider
 from supervisor.kernel.crew import Crew, Task
 from supervisor.kernel.decide import decide
 from supervisor.kernel.decision import Choose, Compare, Start
 from supervisor.kernel.events import CancelAsked, Chosen, NightBegan, PauseAsked, RetryAsked, Secured, Started, Submitted, TreeGone
 from supervisor.kernel.night import Night, NightTerms
-from supervisor.kernel.states import End, TaskState
+from supervisor.kernel.states import Choice, Decider, End, TaskState
 from tests.kernel.effort import steps
 from tests.kernel.playbook import After, Playbook, task
 

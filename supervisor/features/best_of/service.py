@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from supervisor.host.failpoint import failpoint
 from supervisor.kernel import decision
-from supervisor.kernel.candidates import CHOICE, Choice, Decider, asks_choice
 from supervisor.kernel.decision import Compare
 from supervisor.kernel.errors import NotFound, Refused
 from supervisor.kernel.events import Chosen, Submitted
-from supervisor.kernel.states import FINAL, TaskState
+from supervisor.kernel.states import CHOICE, FINAL, Choice, Decider, TaskState, asks_choice
 from supervisor.results import candidates, comparison, ranking
 from supervisor.results.comparison import Comparison
 from supervisor.store.ledger import Ledger

@@ -12,9 +12,8 @@ import pytest
 from supervisor.features.night import report as night_report
 from supervisor.features.night.report_rows import Night
 from supervisor.host.paths import Home
-from supervisor.kernel.candidates import Decider
 from supervisor.kernel.errors import NotFound
-from supervisor.kernel.states import TaskState
+from supervisor.kernel.states import Decider, TaskState
 from supervisor.results import ranking
 from supervisor.results.ranking import Facts
 from tests.views.night.kit import BEGAN, HOUR, MODELS, RUN, account, books, random_night, result
