@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from supervisor.client import common, follow
-from supervisor.client.isolation import network_option
 from supervisor.client.names import agent_name, any_name, ended_name, kind_name, running_name, snapshot_name
 from supervisor.host.paths import Home, home
 from supervisor.kernel import spec
@@ -113,7 +112,7 @@ def command_run(plan: Path, repo: Path, base: str | None, detach: bool, key: str
 @click.option("--best-of", type=click.IntRange(2, 16), help="So many agents try the same; one result counts.")
 @click.option("--decide", type=click.Choice(["person", "gate"]), help="Who chooses it, with --best-of (default: person).")
 @click.option("--after", multiple=True, metavar="NAME", shell_complete=any_name, help="A task that must be done first; may be repeated.")
-@network_option
+@common.network_option
 @click.option("-f", "--follow", "following", is_flag=True, help="Follow it to its end.")
 @click.option("--key", help="Idempotency key: the same key twice is one task.")
 @common.json_option

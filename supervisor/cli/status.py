@@ -1,4 +1,4 @@
-"""`nightcrew status`."""
+"""`status` and `statusline`."""
 
 from __future__ import annotations
 
@@ -235,3 +235,22 @@ def _frame(where: Home, name: str | None) -> str:
             trains = landing_view.of_gates(db, views)
     gateway = said if _is_worth_a_line(shape, views) else ""
     return live_pane.frame(where, views, counts, [], time.time(), gateway=gateway, waits=waiting, trains=trains)
+
+
+# Status line
+# -----------
+# `nightcrew statusline`.
+
+
+@click.command()
+def command_statusline() -> None:
+    """Print the crew in a few characters, for the status line of tmux or a shell's prompt: `2? lint 3m 5W 3q`.
+
+    2 need you, lint for 3 minutes; 5 work; 3 wait. An empty line says that nothing is to be done.
+
+    \b
+    tmux set-option -g status-right '#(nightcrew statusline)'
+    """
+    from supervisor.cli import summary
+
+    summary.main()

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from supervisor.client import common, follow
-from supervisor.client.isolation import network_option
 from supervisor.client.names import environment_name, snapshot_name
 from supervisor.host.paths import home
 from supervisor.kernel.errors import NotFound, Refused, UsageError, one_line
@@ -228,7 +227,7 @@ MOST = 1000
 @click.option("--reopen", metavar="ENV", shell_complete=environment_name, help="Go on in the environment of that name, where it ended.")
 @click.option("--base", help="Where the worktree starts (default: HEAD).")
 @click.option("--sandbox", type=click.IntRange(0, 2), help="Isolation tier (default: 0, for a person sits there).")
-@network_option
+@common.network_option
 @click.option("-C", "--repo", type=click.Path(path_type=Path), default=Path(), help="The repository (default: here).")
 @common.json_option
 def command_fork(words: tuple[str, ...], repo: Path, as_json: bool, reopen: str | None, **options: Any) -> int:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from html import escape
 from typing import Any
 
 from aiohttp import web
@@ -197,58 +195,6 @@ def _in_headers(one: Operation) -> list[dict[str, Any]]:
     ]
 
 
-# Page
-# ----
-# The API's description as a page: plain HTML, without a script.
-
-
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Task API - nightcrew</title>
-<link rel="stylesheet" href="/static/web.css"></head>
-<body><main id="main"><h1>Task API</h1>
-<p>Programs hand tasks over with a token of <code>nightcrew token create</code>, sent as <code>Authorization: Bearer</code>.
-The same as <a href="/api/v1/openapi.json">OpenAPI 3.1</a>.</p>
-{operations}
-<h2>Shapes</h2>
-{schemas}
-</main></body></html>
-"""
-
-
-def page(document: dict[str, Any]) -> str:
-    """The page of an OpenAPI document of ours."""
-    operations = [
-        _operation_page(method, path, one) for path, methods in document["paths"].items() for method, one in methods.items()
-    ]  # fmt: skip
-    schemas = [_schema(name, shape) for name, shape in sorted(document["components"]["schemas"].items())]
-    return _PAGE.format(operations="\n".join(operations), schemas="\n".join(schemas))
-
-
-def _operation_page(method: str, path: str, one: dict[str, Any]) -> str:
-    parameters = [
-        f"<li><code>{escape(item['name'])}</code> ({item['in']}) {escape(item.get('description', ''))}</li>" for item in one["parameters"]
-    ]
-    body = one.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
-    takes = f"<p>Takes {_link(body)}.</p>" if body else ""
-    answers = [
-        f"<li>{status}: {escape(answer['description'])} {' '.join(_link(content['schema']) for content in answer['content'].values())}</li>"
-        for status, answer in one["responses"].items()
-    ]
-    return (
-        f'<section id="{escape(one["operationId"])}"><h2><code>{method.upper()} {escape(path)}</code></h2>'
-        f"<p>{escape(one['description'])}</p>{takes}<ul>{''.join(parameters)}</ul><ul>{''.join(answers)}</ul></section>"
-    )
-
-
-def _link(schema: dict[str, Any]) -> str:
-    name = schema.get("$ref", "").rpartition("/")[2]
-    return f'<a href="#{escape(name)}">{escape(name)}</a>' if name else "a stream of events"
-
-
-def _schema(name: str, shape: dict[str, Any]) -> str:
-    return f'<section id="{escape(name)}"><h3>{escape(name)}</h3><pre>{escape(json.dumps(shape, indent=2))}</pre></section>'
-
-
 # Feature
 # -------
 # The API as a feature of the server.
@@ -269,18 +215,11 @@ def feature(where: Home, doors: VerbDoors) -> Feature:
     operations = every(log)
     document = document_openapi(operations)
     routes = [Route(one.method, one.path, Access.BEARER, _handler(api, one)) for one in operations]
-    described = (
-        Route("GET", f"{BASE}/openapi.json", Access.OPEN, _fixed(json.dumps(document), "application/json")),
-        Route("GET", "/api", Access.OPEN, _fixed(page(document), "text/html")),
-    )
-    return Feature(routes=(*routes, *described))
 
+    async def describe(request: web.Request, who: Who | None) -> web.StreamResponse:  # noqa: ARG001 - a handler
+        return web.json_response(document)
 
-def _fixed(text: str, kind: str) -> Handler:
-    async def handle(request: web.Request, who: Who | None) -> web.StreamResponse:  # noqa: ARG001 - a handler
-        return web.Response(text=text, content_type=kind)
-
-    return handle
+    return Feature(routes=(*routes, Route("GET", f"{BASE}/openapi.json", Access.OPEN, describe)))
 
 
 def _handler(api: Api, operation: Operation) -> Handler:

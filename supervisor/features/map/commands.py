@@ -22,7 +22,6 @@ from rich.live import Live
 from rich.text import Text
 
 from supervisor.client import common, terminal
-from supervisor.client.isolation import network_option
 from supervisor.client.names import kind_name, snapshot_name
 from supervisor.features.map.open_map import Item
 from supervisor.features.map.prompts import MAX_TOKENS, NAMES, PromptTerms, check_fields, fields
@@ -335,7 +334,7 @@ class MapAsked:
 @click.option("--class", "task_class", type=click.Choice([str(item) for item in TaskClass]), default="batch", show_default=True)
 @click.option("--snapshot", shell_complete=snapshot_name, help="Start the workers from this snapshot.")
 @click.option("--sandbox", type=click.IntRange(0, 2), help="Isolation tier of the workers (default: 1 where that works).")
-@network_option
+@common.network_option
 @options
 @click.option("--fresh", is_flag=True, help="Forget the results of before: do every item again.")
 @click.option("-d", "--detach", is_flag=True, help="Do not follow it; the same command again does.")
