@@ -85,7 +85,7 @@ def owns_terminal(loop: Loop, task: str) -> bool:
 
 async def of(loop: Loop, key: tuple[str, int], together: OneLook) -> Heard:
     """Of one attempt."""
-    await loop.agents.streams.fresh(key)
+    await loop.agents.streams.fresh([key])
     session, evidence, refused = loop.agents.evidence.of(key)
     slept_since = loop.machine.timekeeping.slept_since
     if owns_terminal(loop, key[0]) and (known := await loop.agents.sending.known(key, await together.groups())) is not None:
@@ -239,7 +239,7 @@ async def handle_needs(loop: Loop, *, watches: bool = False) -> dict[str, Any]:
         if any(name == other for other, _, _ in aside):
             continue
         key = name, task.epoch
-        await loop.agents.streams.fresh(key)
+        await loop.agents.streams.fresh([key])
         session, heard, _ = loop.agents.evidence.of(key)
         status = fuse(heard, session)
         is_silent = not heard or status.state in RESTS

@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from supervisor.host import files, usage
 from supervisor.host.paths import Home
-from supervisor.kernel.errors import HostError, NightcrewError
+from supervisor.kernel.errors import HostError
 from supervisor.kernel.spec import TaskSpec
 from supervisor.sandbox import executors
 from supervisor.sandbox import policy as sandbox
 from supervisor.sandbox.executors import Executor
-from supervisor.sandbox.homes import SharedLogins
 from supervisor.sandbox.policy import Tier
 from worktrees import private_repository
 from worktrees.backends import UserOverlay
 from worktrees.environments import Environment
-
-if TYPE_CHECKING:
-    from supervisor.host.clock import Clock
-    from supervisor.server.attempts.jobs import Doors, Jobs
-
 
 # Isolation
 # ---------
@@ -155,40 +147,3 @@ class Isolation:
                 "a sandboxed agent could type into the terminal of whoever is attached: legacy TIOCSTI is on, and no filter for this CPU"
             )
         return found
-
-
-# Shared logins
-# -------------
-# Logins that an agent's command line renews: taken from a running agent's copy of the home, and given to the person and to every
-# other agent, within seconds.
-#
-# A failure loses nothing: the copy stays, and the end of the attempt tries again.
-
-
-EVERY_S = 2.0
-
-
-class LoginDesk:
-    """The logins of one supervisor's agents. `step` belongs to the loop's thread."""
-
-    def __init__(self, doors: Doors, jobs: Jobs, clock: Clock) -> None:
-        self._home = doors.home
-        self._jobs = jobs
-        self._clock = clock
-        self._shared = SharedLogins()
-        self._round: asyncio.Task[None] | None = None
-        self._began = -EVERY_S
-
-    def step(self, live: Iterable[tuple[str, int]]) -> None:
-        """Compare the logins of these attempts, the ones that run now, unless the round before is under way or was a moment ago."""
-        now = self._clock.monotonic()
-        if now - self._began < EVERY_S or (self._round is not None and not self._round.done()):
-            return
-        self._began = now
-        self._round = asyncio.get_running_loop().create_task(self._compared([self._home.attempt(*key) for key in live]))
-
-    async def _compared(self, attempts: list[Path]) -> None:
-        try:
-            await self._jobs.within(self._jobs.stoppers, self._shared.share, attempts, self._clock.wall() * 1000)
-        except NightcrewError as error:
-            self._jobs.say(f"a renewed login could not be kept yet: {error.line()}")

@@ -35,6 +35,7 @@ from supervisor.kernel.states import TaskClass
 from supervisor.sandbox.policy import Tier
 from supervisor.server.attempts.agent_access import SPEC_MAX
 from supervisor.server.attempts.isolation import Confined
+from supervisor.server.wakeups import Follower
 from supervisor.snapshots.rows import Snapshots
 from supervisor.store import journal
 from supervisor.store.ledger import Ledger
@@ -430,32 +431,19 @@ class _Watched:
     disk: Watch | None
 
 
-class Watching:
+class Watching(Follower[_Watched]):
     """The watch of one supervisor. `step` belongs to the loop's thread."""
+
+    every_s = WATCHING_EVERY_S
+    failed = "limits could not be looked at"
 
     def __init__(self, doors: Doors, jobs: Jobs, clock: Clock, tell: Callable[[LimitPassed], None], cpu_s: Callable[[Key], float]) -> None:
         """`cpu_s`: the processor time that an attempt was seen to have taken, for one that no control group counts."""
-        self._doors = doors
-        self._jobs = jobs
-        self._clock = clock
+        super().__init__(doors, jobs, clock)
         self._tell = tell
         self._cpu_s = cpu_s
-        self._known: dict[Key, _Watched | None] = {}
-        self._look: asyncio.Task[None] | None = None
-        self._looked = -WATCHING_EVERY_S
 
-    def step(self, live: Iterable[Key]) -> None:
-        """Look at these attempts, the ones that run now, unless the look before is still under way or was a moment ago."""
-        now = self._clock.monotonic()
-        if now - self._looked < WATCHING_EVERY_S or (self._look is not None and not self._look.done()):
-            return
-        self._looked = now
-        self._known = {key: self._known[key] if key in self._known else self._new(key) for key in live}
-        watched = {key: one for key, one in self._known.items() if one is not None}
-        if watched:
-            self._look = asyncio.get_running_loop().create_task(self._tell_of(watched))
-
-    def _new(self, key: Key) -> _Watched | None:
+    def _follow(self, key: Key) -> _Watched | None:
         row, launch = self._doors.ledger.attempt(*key), self._doors.ledger.launch_row(key[0])
         if row is None:
             return None
@@ -471,16 +459,12 @@ class Watching:
         records = self._doors.home.attempt(*key)
         return [records, self._doors.home.short_tmp(records), *([Path(own)] if own else []), *repository]
 
-    async def _tell_of(self, watched: dict[Key, _Watched]) -> None:
-        try:
-            found: dict[Key, str] = await self._jobs.within(self._jobs.stoppers, self._passed, watched)
-        except NightcrewError as error:  # a look that failed is no evidence; the next one is in a second
-            self._jobs.say(f"limits could not be looked at: {error.line()}")
-            return
+    async def _look(self, followed: Mapping[Key, _Watched]) -> None:
+        found: dict[Key, str] = await self._jobs.within(self._jobs.stoppers, self._passed, followed)
         for key, why in found.items():
             self._tell(LimitPassed(*key, why))
 
-    def _passed(self, watched: dict[Key, _Watched]) -> dict[Key, str]:
+    def _passed(self, watched: Mapping[Key, _Watched]) -> dict[Key, str]:
         seen = {key: limits.passed(one.asked, self._used(key, one)) for key, one in watched.items()}
         return {key: why for key, why in seen.items() if why}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import math
@@ -26,6 +25,7 @@ from supervisor.kernel import records, retry
 from supervisor.kernel.errors import NightcrewError, Refused
 from supervisor.kernel.records import Exit, Started
 from supervisor.kernel.retry import Life, Verdict
+from supervisor.server.wakeups import Follower
 from supervisor.store.rows import AttemptRow
 
 if TYPE_CHECKING:
@@ -487,38 +487,19 @@ class Stream:
         return Evidence(Source.PROTOCOL, self.live.state, min(self.at, now), self.live.detail, sequence=self.live.heard)
 
 
-class AgentStreams:
+class AgentStreams(Follower[Stream]):
     """The streams of one supervisor. Belongs to the loop's thread, but for what a look reads."""
 
+    every_s = EVERY_S
+    failed = "what agents print could not be read"
+
     def __init__(self, doors: Doors, jobs: Jobs, clock: Clock, evidence: AgentEvidence) -> None:
-        self._doors = doors
-        self._jobs = jobs
-        self._clock = clock
+        super().__init__(doors, jobs, clock)
         self._evidence = evidence
-        self._known: dict[Key, Stream | None] = {}
-        self._look: asyncio.Task[None] | None = None
-        self._looked = -EVERY_S
 
-    def step(self, live: Iterable[Key]) -> None:
-        """Look at these attempts, the ones that run now, unless the look before is still under way or was a moment ago."""
-        now = self._clock.monotonic()
-        if now - self._looked < EVERY_S or (self._look is not None and not self._look.done()):
-            return
-        self._looked = now
-        self._known = {key: self._known[key] if key in self._known else self._new(key) for key in live}
-        streams = {key: stream for key, stream in self._known.items() if stream is not None}
-        if streams:
-            self._look = asyncio.get_running_loop().create_task(self._read(streams))
-
-    async def fresh(self, key: Key) -> None:
-        """Look at one attempt at once: somebody asks for it."""
-        stream = self._known.get(key)
-        if stream is None:
-            return
-        while self._look is not None and not self._look.done():
-            await asyncio.wait([self._look])
-        self._look = asyncio.get_running_loop().create_task(self._read({key: stream}))
-        await asyncio.wait([self._look])
+    async def fresh(self, keys: Iterable[Key]) -> None:
+        """Look at those of these attempts that are followed, at once."""
+        await super().fresh([key for key in keys if self._known.get(key) is not None])
 
     def of(self, key: Key) -> Live:
         """What an attempt has said by now; empty for one that is not followed."""
@@ -530,25 +511,24 @@ class AgentStreams:
         stream = self._known.get(key)
         return stream.printed if stream is not None else 0.0
 
-    def _new(self, key: Key) -> Stream | None:
+    def _follow(self, key: Key) -> Stream | None:
         spec = self._doors.ledger.launch_row(key[0]).spec
         kind = of_task(spec.kind)
         if kind.owns_terminal(interactive=spec.interactive) or kind.protocol not in protocols.PROTOCOLS:
             return None
         return Stream(self._doors.home.attempt(*key) / "stdout.log", kind.protocol)
 
-    async def _read(self, streams: dict[Key, Stream]) -> None:
+    async def _look(self, followed: Mapping[Key, Stream]) -> None:
         try:
-            await self._jobs.within(self._jobs.stoppers, _read_all, list(streams.values()))
-            stay = [key for key, stream in streams.items() if stream.stays(self._clock.monotonic())]
+            await self._jobs.within(self._jobs.stoppers, _read_all, list(followed.values()))
+            stay = [key for key, stream in followed.items() if stream.stays(self._clock.monotonic())]
             if stay:
                 await self._jobs.within(self._jobs.stoppers, self._finish, stay)
-        except NightcrewError as error:  # a look that failed is no evidence; the next one is in a second
-            self._jobs.say(f"what agents print could not be read: {error.line()}")
-        now = self._clock.wall()
-        for key, stream in streams.items():
-            if (piece := stream.evidence(now)) is not None:
-                self._evidence.printed(key, piece)
+        finally:
+            now = self._clock.wall()
+            for key, stream in followed.items():
+                if (piece := stream.evidence(now)) is not None:
+                    self._evidence.printed(key, piece)
 
     def _finish(self, keys: list[Key]) -> None:
         """Have the runners of these attempts end their agents. May be repeated."""

@@ -272,7 +272,7 @@ class Sending:
     async def _hand_over(self, key: Key) -> None:
         """Put what waits for one attempt into its inbox, all of it: turns may be short. What it has taken is done with."""
         texts = self._known()[key[0]]
-        await self._streams.fresh(key)
+        await self._streams.fresh([key])
         for number in list(texts):
             one, heard = self._rows.one(number), self._streams.of(key)
             if heard.taken >= number:

@@ -1,6 +1,6 @@
 """Tokens of agents that own their terminal, by the files in which their programs keep their sessions, compared with what the gateway saw.
 
-While they live, before a text is sent to them, and at their end (`session_desk`, `ending`). Only what has grown of a file is read; what was
+While they live, before a text is sent to them, and at their end (`agents`, `collect`). Only what has grown of a file is read; what was
 counted once stays counted (`Kept`), whatever becomes of the file. Kinds whose files are not known (`protocols.READERS`) are not compared,
 and neither are sessions that an agent begins beside its own. A file in the person's home is read as it is: agents without a sandbox can
 write there.
