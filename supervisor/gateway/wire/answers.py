@@ -17,23 +17,21 @@ from supervisor.kernel.gateway_settings import Api
 
 # Sse
 # ---
-# A response cut into its parts while it passes: server-sent events, or the elements of one long JSON array.
+# A response cut into its parts while it passes: server-sent events.
 #
 # A part is a piece of the very bytes that came; joined again, the parts are the stream. What is not yet whole is kept back, up to
 # PART_MAX.
 
 
 PART_MAX = 2**20
-"""Bytes. A longer event or element is handed on in pieces that nobody reads."""
+"""Bytes. A longer event is handed on in pieces that nobody reads."""
 
 _BLANK_LINE = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
-_OUTSIDE = re.compile(rb'["{}\[\]]')
-_INSIDE = re.compile(rb'["\\]')
 _BOM = b"\xef\xbb\xbf"
 
 
 class Part(NamedTuple):
-    """Some bytes of the stream; `whole` when they are one event or element, with what separates it from the next."""
+    """Some bytes of the stream; `whole` when they are one event, with what separates it from the next."""
 
     raw: bytes
     whole: bool
@@ -94,62 +92,6 @@ def data_of(event: bytes) -> bytes:
     return b"\n".join(lines)
 
 
-class Elements:
-    """The elements of one JSON array that comes in chunks (Gemini's stream without `alt=sse`)."""
-
-    def __init__(self) -> None:
-        self._rest = bytearray()
-        self._place = 0
-        """Everything of `_rest` before it was looked at."""
-        self._depth = 0
-        self._in_string = False
-        self._is_long = False
-
-    def feed(self, chunk: bytes) -> list[Part]:
-        """The elements that this chunk makes complete; `raw` is one JSON object."""
-        self._rest += chunk
-        parts = []
-        while found := (_INSIDE if self._in_string else _OUTSIDE).search(self._rest, self._place):
-            self._place = found.end()
-            mark = found[0]
-            if self._in_string:
-                if mark == b"\\":
-                    if self._place == len(self._rest):
-                        self._place -= 1  # what it escapes comes with the next chunk
-                        break
-                    self._place += 1
-                else:
-                    self._in_string = False
-            elif mark == b'"':
-                self._in_string = True
-            else:
-                parts += self._bracket(mark)
-        else:
-            self._place = len(self._rest)
-        self._bound()
-        return parts
-
-    def _bracket(self, mark: bytes) -> list[Part]:
-        self._depth += 1 if mark in b"[{" else -1
-        if self._depth == 2 and mark == b"{":
-            self._drop(self._place - 1)
-        if self._depth != 1 or mark != b"}":
-            return []
-        whole = Part(bytes(self._rest[: self._place]), not self._is_long)
-        self._drop(self._place)
-        self._is_long = False
-        return [whole]
-
-    def _drop(self, count: int) -> None:
-        del self._rest[:count]
-        self._place -= count
-
-    def _bound(self) -> None:
-        if self._depth < 2 or len(self._rest) > PART_MAX:
-            self._is_long = self._depth >= 2
-            self._drop(self._place)
-
-
 # Usages
 # ------
 # What the providers say that a request took, brought to one form.
@@ -172,10 +114,16 @@ class Meter:
 
     def __init__(self, asked: Asked) -> None:
         self.usage: Usage | None = None
+        """What the provider has said so far; None while it said nothing that makes sense."""
         self.began = False
+        """The input is known."""
         self.final = False
+        """The provider's last word was seen: `usage` is what is settled. Else the account says `estimated`."""
         self.failed = ""
+        """The error's own name when one came inside the 200 (see `failure`); else empty."""
         self.flags: list[str] = []
+        """What was wrong with the usage, for the account: usage_negative, usage_absurd, usage_not_a_number, usage_fell, usage_repeated,
+        cached_above_input; of an `Answer` also event_too_long, reader_failed and, after `finish`, usage_missing."""
         self.price_words = dict(asked.price_words)
         """Words of the request that change its price, or those of the answer where it has them."""
         self._may_cache_hour = asked.may_cache_hour
@@ -189,7 +137,7 @@ class Meter:
         }[asked.api]
 
     def read(self, message: object) -> None:
-        """One event's data, one element, or the whole of an answer that is no stream."""
+        """Read the data of one event, or the whole of an answer that is no stream."""
         if isinstance(message, dict):
             self._read(self, message)
 
@@ -371,58 +319,27 @@ _TEXT = {
 }
 
 
-class Answer:
+class Answer(Meter):
     """Feed it the body of an answer that is passed on (status 2xx), decoded of any Content-Encoding, and forward what it gives back.
 
-    Never raises. Keeps at most about 2 MiB. `usage`, `final`, `began`, `failed` and `flags` grow while it is fed.
+    Never raises. Keeps at most about 2 MiB. A stream of Gemini's without `alt=sse` is one JSON array: it is read at its end.
     """
 
     def __init__(self, asked: Asked, injected_usage: bool = False) -> None:
         """`injected_usage`: the request was sent with the edit that `asked.usage_edit` holds."""
+        super().__init__(asked)
         self.output_so_far_bytes = 0
         """Bytes of generated text that have passed."""
-        self._meter = Meter(asked)
         self._text = _TEXT.get(asked.endpoint)
         self._is_numbers = asked.endpoint is Endpoint.EMBEDDINGS
         """The answer holds numbers, and no text that a model wrote."""
         self._injected = injected_usage
         self._is_stream: bool | None = None
-        """Events or elements; None before the first byte that tells."""
-        self._parts: Events | Elements = Events()
+        """Events; None before the first byte that tells."""
+        self._events = Events()
         self._whole = bytearray()
         """A body that is no stream; above PART_MAX its end alone."""
         self._whole_bytes = 0
-
-    @property
-    def usage(self) -> Usage | None:
-        """What the provider has said so far; None while it said nothing that makes sense."""
-        return self._meter.usage
-
-    @property
-    def began(self) -> bool:
-        """The input is known."""
-        return self._meter.began
-
-    @property
-    def final(self) -> bool:
-        """The provider's last word was seen: `usage` is what is settled. Else the account says `estimated`."""
-        return self._meter.final
-
-    @property
-    def failed(self) -> str:
-        """The error's own name when one came inside the 200 (see `failure`); else empty."""
-        return self._meter.failed
-
-    @property
-    def price_words(self) -> Mapping[str, str]:
-        """The words that decide the price, as the request or the answer says them; see `headers.price_words`."""
-        return self._meter.price_words
-
-    @property
-    def flags(self) -> tuple[str, ...]:
-        """What was wrong with the usage, for the account: usage_negative, usage_absurd, usage_not_a_number, usage_fell, usage_repeated,
-        usage_missing (after `finish`), cached_above_input, event_too_long, reader_failed."""
-        return tuple(self._meter.flags)
 
     def charge(self) -> Usage | None:
         """What to settle: the final usage; of a stream that was cut, what was seen, its output not below the estimate by what passed.
@@ -445,8 +362,8 @@ class Answer:
         if not self._is_stream:
             self._keep(chunk)
             return chunk
-        events = self._parts.whole(chunk) if isinstance(self._parts, Events) else None
-        passed = self._read(self._parts.feed(chunk)) if events is None else self._skim(events)
+        events = self._events.whole(chunk)
+        passed = self._pass(self._events.feed(chunk)) if events is None else self._skim(events)
         return passed if self._injected else chunk
 
     def finish(self) -> bytes:
@@ -454,14 +371,16 @@ class Answer:
         passed = b""
         if self._text is None:
             return passed
-        if self._is_stream and isinstance(self._parts, Events):
-            passed = self._read(self._parts.finish())
+        if self._is_stream:
+            passed = self._pass(self._events.finish())
         elif self._whole:
             whole = bytes(self._whole)
             self._whole.clear()
-            self._note(_json(whole) if self._whole_bytes == len(whole) else _last_usage(whole))
+            said = _json(whole) if self._whole_bytes == len(whole) else _last_usage(whole)
+            for message in said if isinstance(said, list) else [said]:
+                self._note(message)
         if self.usage is None and not self.failed:
-            self._meter.flag("usage_missing")
+            self.flag("usage_missing")
         return passed if self._injected else b""
 
     def _look(self, chunk: bytes) -> None:
@@ -469,30 +388,27 @@ class Answer:
         first = chunk.lstrip()[:1]
         if not first:
             return
-        self._is_stream = first != b"{"
-        if first == b"[":
-            self._parts = Elements()
-        if first in b"[{":
-            self._injected = False
+        self._is_stream = first not in b"[{"
+        self._injected &= self._is_stream
 
     def _skim(self, events: bytes) -> bytes:
-        """The same as `_read` for whole events in one piece, which are taken apart only when one of them tells something."""
+        """The same as `_pass` for whole events in one piece, which are taken apart only when one of them tells something."""
         if _tells(events):
             if self._injected or b"\r" in events:
-                return self._read(Events().feed(events))
+                return self._pass(Events().feed(events))
             for event in _telling(events):
                 self._note(_json(data_of(event)))
         self._count(events)
         return events
 
-    def _read(self, parts: Iterable[Part]) -> bytes:
+    def _pass(self, parts: Iterable[Part]) -> bytes:
         """Reads the parts; gives them joined, without the event that the client did not ask for."""
         passed = []
         for part in parts:
             if not part.whole:
-                self._meter.flag("event_too_long")
+                self.flag("event_too_long")
             elif _tells(part.raw):
-                message = _json(data_of(part.raw) if isinstance(self._parts, Events) else part.raw)
+                message = _json(data_of(part.raw))
                 self._note(message)
                 if _is_usage_alone(message):
                     continue
@@ -502,9 +418,9 @@ class Answer:
 
     def _note(self, message: object) -> None:
         try:
-            self._meter.read(message)
+            self.read(message)
         except Exception:  # noqa: BLE001 - a mistake in our reading must never break a stream that a client reads
-            self._meter.flag("reader_failed")
+            self.flag("reader_failed")
 
     def _count(self, raw: bytes) -> None:
         if self._text is not None:
