@@ -22,7 +22,7 @@ from supervisor.kernel.admission import Verdict
 from supervisor.kernel.errors import LedgerError, NightcrewError, one_line
 from supervisor.server import requests
 from supervisor.server.loop import Loop
-from supervisor.store import deliveries, queries, sqlite
+from supervisor.store import conversations, queries, sqlite
 from supervisor.views import status, waits
 
 DRAW_S = 0.9
@@ -100,7 +100,7 @@ class LiveView:
         version = int(self._db.execute("PRAGMA data_version").fetchone()[0])
         if version != self._read_at:
             self._views, self._read_at = queries.foremost(self._db, shutil.get_terminal_size().lines), version
-            self._unsent, self._mail = status.unsent(deliveries.pending(self._db)), mail_rows.asked_of_person(self._db)
+            self._unsent, self._mail = status.unsent(conversations.pending(self._db)), mail_rows.asked_of_person(self._db)
         return self._views
 
     def _why_they_wait(self, loop: Loop, views: list[queries.TaskView], now: float) -> dict[str, Verdict]:

@@ -21,7 +21,7 @@ from supervisor.kernel.states import TaskState
 from supervisor.results import conflicts, verdicts
 from supervisor.server import lock
 from supervisor.server.gateway_report import Heard
-from supervisor.store import deliveries, queries
+from supervisor.store import conversations, queries
 from supervisor.views import figures, status, waits
 from supervisor.views.status import Waiting
 
@@ -69,7 +69,7 @@ def waiting(
     """What waits for a person or an agent beside these tasks: read from the ledger, with what supervisor and gateway have said."""
     return Waiting(
         asked={one["task"]: one for one in needs.asked},
-        unsent=status.unsent(deliveries.pending(db)),
+        unsent=status.unsent(conversations.pending(db)),
         states={**needs.states, **limited(gateway)},
         reasons=waits.reasons(db, views, heard.conditions, runs=lock.holder(where.lock) is not None, wall=time.time()),
         mail=mail_rows.asked_of_person(db),
@@ -204,9 +204,9 @@ def _past(where: Home, db: sqlite3.Connection, view: queries.TaskView) -> Iterat
 def sent(db: sqlite3.Connection, views: list[queries.TaskView]) -> list[Delivery]:
     """The newest texts that were sent to one task; of several tasks those that wait."""
     if len(views) == 1:
-        return deliveries.of_task(db, views[0].id, SENT)
+        return conversations.of_task(db, views[0].id, SENT)
     shown = {view.id for view in views}
-    return [one for one in deliveries.pending(db) if one.task in shown]
+    return [one for one in conversations.pending(db) if one.task in shown]
 
 
 def _conversation(db: sqlite3.Connection, view: queries.TaskView) -> Iterator[str]:

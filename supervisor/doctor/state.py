@@ -33,7 +33,7 @@ from supervisor.kernel.states import End
 from supervisor.server.attempts.environments import facts
 from supervisor.server.lock import DaemonLock
 from supervisor.snapshots import rows as snapshots_rows
-from supervisor.store import deliveries, queries, rows, sqlite
+from supervisor.store import conversations, queries, rows, sqlite
 from supervisor.store.recovery import Report, recover
 from supervisor.store.sqlite import LEDGER
 from worktrees import environments
@@ -288,7 +288,7 @@ def _check(db: sqlite3.Connection) -> None:
         rows.launch(db, str(task))
     rows.attempts(db, "")
     snapshots_rows.every(db)
-    deliveries.pending(db)
+    conversations.pending(db)
 
 
 def _stamp() -> str:

@@ -41,8 +41,7 @@ from supervisor.kernel.spec import Submission, TaskSpec, already_open
 from supervisor.kernel.states import NEEDS_YOU, AttemptState, TaskState, Until
 from supervisor.store import queries, rows, sqlite
 from supervisor.store.archive import Known, archived
-from supervisor.store.conversations import Conversations, Needs
-from supervisor.store.deliveries import Deliveries
+from supervisor.store.conversations import Conversations, Deliveries, Needs
 from supervisor.store.queries import OPEN
 from supervisor.store.rows import AttemptRow, LaunchRow
 from supervisor.store.sqlite import WriteAccess

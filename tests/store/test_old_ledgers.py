@@ -26,7 +26,7 @@ from supervisor.kernel.spec import TaskSpec
 from supervisor.kernel.states import AttemptState, TaskClass, TaskState
 from supervisor.snapshots import rows as snapshots_rows
 from supervisor.snapshots.rows import Snapshots
-from supervisor.store import conversations, deliveries, queries, sqlite
+from supervisor.store import conversations, queries, sqlite
 from supervisor.store.ledger import Ledger
 from tests.data import make_ledger_sample
 from tests.store.kit import Wall, check_integrity, rows
@@ -163,14 +163,14 @@ def test_the_environments_of_an_old_ledger_are_found_again(path: Path) -> None:
 def test_the_texts_of_an_old_ledger_are_found_again(path: Path) -> None:
     """From schema 3 on; one of schema 2 has none, before it is migrated and after."""
     with closing(sqlite.connect_readonly(load(path, 2))) as db:
-        assert (deliveries.pending(db), deliveries.of_task(db, f"{RUN}/running", 9)) == ([], [])
+        assert (conversations.pending(db), conversations.of_task(db, f"{RUN}/running", 9)) == ([], [])
     with closing(Ledger(path, Wall())) as ledger:
         assert ledger.deliveries.unfinished() == []
     with closing(sqlite.connect_readonly(load(path.with_name("3.db"), 3))) as db:
-        found = deliveries.of_task(db, f"{RUN}/running", 9)
+        found = conversations.of_task(db, f"{RUN}/running", 9)
         assert [str(one.state) for one in found] == list(DeliveryState)
         assert [one.text for one in found] == ["kept äö\n🦊", "being typed", "", "", ""]
-        assert [one.id for one in deliveries.pending(db)] == [1, 2]
+        assert [one.id for one in conversations.pending(db)] == [1, 2]
         assert (found[0].size, found[0].reason, found[3].epoch) == (14, "its agent works", 1)
 
 
