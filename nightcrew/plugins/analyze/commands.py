@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,20 +12,27 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from supervisor.client import common, follow
+from agents.kinds import kinds
+from supervisor.client import common, follow, submit
+from supervisor.client.submit import Workplace
+from supervisor.host import cores
 from supervisor.host.paths import Home, home
 from supervisor.kernel.errors import NotFound, UsageError
 from supervisor.kernel.format import many
-from supervisor.results.analysis import PHASE, Phase
+from supervisor.kernel.spec import RunSpec, Submission
+from supervisor.results import analysis as results
+from supervisor.results.analysis import PHASE, Phase, Wanted
 from supervisor.results.findings import Perspective
+from worktrees.repository import Extent, extent, resolve
 
 if TYPE_CHECKING:
-    from nightcrew.plugins.analyze.submission import Analysis
-    from supervisor.client.submit import Workplace
     from supervisor.config.project import Analyze
-    from supervisor.results.analysis import Wanted
     from supervisor.store.queries import TaskView
     from worktrees.repository import Repository
+
+
+# Commands
+# --------
 
 
 class _Agents(click.ParamType[tuple[Perspective, ...]]):
@@ -135,9 +142,9 @@ def _workplace(path: Path | None, repo: Path | None) -> Workplace:
 
 def _prepared(place: Workplace, asked: _Asked) -> Analysis:
     """The analysis to hand over. Raises NotFound when there is nothing to look at."""
-    from nightcrew.plugins.analyze import submission
+    from nightcrew.plugins.analyze import commands
 
-    prepared = submission.prepare(place, _wanted(asked, place.project.analyze, place.settings.lead_model), asked.base, None, os.environ)
+    prepared = commands.prepare(place, _wanted(asked, place.project.analyze, place.settings.lead_model), asked.base, None, os.environ)
     if not prepared.extent.files:
         raise NotFound(
             f"no Python files in {_at(place, prepared)}", why="there is nothing to analyze", hint="nightcrew analyze PATH, or --base REV"
@@ -206,3 +213,35 @@ def _heading(place: Workplace, prepared: Analysis) -> str:
 
 def _at(place: Workplace, prepared: Analysis) -> str:
     return f"{place.repository.root.name} at {prepared.submission.base_oid[:7]}"
+
+
+# Submission
+# ----------
+# From `nightcrew analyze` to a submission: how large the repository is decides how many analysts share it.
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """What will be handed over, and what was seen of the repository to decide it."""
+
+    submission: Submission
+    extent: Extent
+    cores: int
+    """That the analysts may use."""
+
+
+def prepare(place: Workplace, wanted: Wanted, base: str | None, key: str | None, environ: Mapping[str, str]) -> Analysis:
+    """The crew for the repository at `place`. Raises NotFound when `base` names no commit, ToolFailed when git cannot read it."""
+    base = base if base is not None else place.project.base or "HEAD"
+    commit = resolve(place.repository, base)
+    seen = extent(place.repository, commit, ".py")
+    mine = usable_cores(place)
+    shards = results.shards(wanted.perspectives, seen.files, seen.size, mine, place.settings.slots)
+    tasks = results.crew(wanted, shards, mine, {name: kinds()[name].program for name in ("analyst", "lead")})
+    spec = RunSpec(title=f"analysis of {place.repository.root.name}", tasks=tasks, base=base)
+    return Analysis(submit.submission(spec, place, None, key, environ), seen, mine)
+
+
+def usable_cores(place: Workplace) -> int:
+    """How many cores the analysts have: all that agents may use."""
+    return len(cores.for_agents(place.settings.cores_reserve))
