@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from supervisor.gateway import lifecycle
-from supervisor.gateway.lifecycle import clean_environment, harden
-from supervisor.gateway.settings import Reading
+from supervisor.gateway.lifecycle import Reading, clean_environment, harden
 from supervisor.host import files
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import NightcrewError

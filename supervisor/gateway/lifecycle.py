@@ -6,11 +6,14 @@ import contextlib
 import ctypes
 import json
 import os
+import pickle
 import resource
+import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import supervisor
@@ -18,8 +21,8 @@ from supervisor.host import files, procfs, untrusted_fs
 from supervisor.host.clock import Clock
 from supervisor.host.paths import Home
 from supervisor.kernel.audit import LogFormat, log_format
-from supervisor.kernel.errors import Refused
-from supervisor.kernel.gateway_settings import Upstream
+from supervisor.kernel.errors import NightcrewError, Refused, ToolFailed, from_wire
+from supervisor.kernel.gateway_settings import GatewaySettings, Upstream
 from supervisor.kernel.names import Identity
 
 # Process lock
@@ -228,3 +231,54 @@ def harden() -> list[str]:
     if libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
         return [f"other processes of this user may be able to read this process's memory: {os.strerror(ctypes.get_errno())}"]
     return []
+
+
+# Settings
+# --------
+# Reading the settings by a process of its own, which ends with it: what checks them (pydantic) takes 11 MB and a fifth of a second, and
+# the gateway lives for weeks. It also keeps a damaged file from doing anything here.
+
+
+_LONGEST_S = 60.0
+
+
+class Reading:
+    """It has begun; other things can be done meanwhile."""
+
+    def __init__(self, config: Path, keys: Path) -> None:
+        argv = [sys.executable, "-I", "-m", "supervisor.gateway.lifecycle", str(config), str(keys)]
+        self._config = config
+        self._child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+
+    def result(self) -> GatewaySettings:
+        """What `load_gateway` gives. Blocks. Raises what it raises, and ToolFailed."""
+        with self._child as child:
+            try:
+                data, _ = child.communicate(timeout=_LONGEST_S)
+                found = pickle.loads(data)  # noqa: S301 - our own child wrote it
+            except (subprocess.TimeoutExpired, pickle.UnpicklingError, EOFError) as error:
+                child.kill()
+                raise ToolFailed("cannot read the settings", on=str(self._config), why=type(error).__name__) from error
+        if isinstance(found, GatewaySettings):
+            return found
+        raise from_wire(found)
+
+
+def read(config: Path, keys: Path) -> GatewaySettings:
+    """The settings as they are now. Blocks. Raises ConfigError as every file does, and ToolFailed."""
+    return Reading(config, keys).result()
+
+
+def _main(config: str, keys: str) -> None:
+    from supervisor.config import user
+
+    found: object
+    try:
+        found = user.load_gateway(Path(config), Path(keys))
+    except NightcrewError as error:
+        found = error.to_wire()
+    sys.stdout.buffer.write(pickle.dumps(found))
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

@@ -26,7 +26,7 @@ from typing import Any, NoReturn, cast
 from agents.kinds import kinds
 from agents.runner import warm
 from agents.zygote.server import threads
-from supervisor.gateway import settings
+from supervisor.gateway import lifecycle
 from supervisor.sandbox import executors
 
 _PACKAGES = ("supervisor", "memory", "worktrees", "nightcrew")
@@ -46,7 +46,7 @@ def main() -> None:
     executors.known()  # half of what a supervisor's start takes; a fork that finds other programs asks again
     list(kinds())  # the files of ours, which are kept once read
     Counter([]), Counter(iter(()))  # whether these are mappings is asked of each class of all those modules, and kept too
-    settings.Reading = _Reading  # type: ignore[misc]  # a quarter of a second at each start
+    lifecycle.Reading = _Reading  # type: ignore[misc]  # a quarter of a second at each start
     sys.modules.pop(_MAIN, None)
     assert threads() == 1, "a fork would have the locks of a thread and not the thread"
     gc.collect()
@@ -57,7 +57,7 @@ def main() -> None:
         _serve(listener, os.fork)
 
 
-class _Reading(settings.Reading):
+class _Reading(lifecycle.Reading):
     """As a gateway reads its settings when it starts: by a process of its own, here a fork, which need not import what checks them."""
 
     def __init__(self, config: Path, keys: Path) -> None:
@@ -65,7 +65,7 @@ class _Reading(settings.Reading):
             super().__init__(config, keys)
             return
         self._config = config
-        self._child = _Child(lambda: settings._main(str(config), str(keys)))  # type: ignore[assignment]  # as much of Popen as it takes
+        self._child = _Child(lambda: lifecycle._main(str(config), str(keys)))  # type: ignore[assignment]  # as much of Popen as it takes
 
 
 class _Child:

@@ -30,13 +30,13 @@ from supervisor.gateway.admission import traffic as memory
 from supervisor.gateway.admission.traffic import Traffic
 from supervisor.gateway.admission.types import Alert, LaneKey, NightCap, Tick, TrafficView, Usage
 from supervisor.gateway.keys import Form, Handler, Keyring, Log, Redactor
+from supervisor.gateway.lifecycle import Reading, read
 from supervisor.gateway.pages import CREW, METRICS, NOW, PAST, PING, RELOAD, STATUS, STOP, caps, status
 from supervisor.gateway.proxy.batches import Batches, BatchKeeper
 from supervisor.gateway.proxy.forward import Admission, RequestContext
 from supervisor.gateway.proxy.front import BrowserGuard, Page, RequestHandler, Roster
 from supervisor.gateway.proxy.upstreams import Timeouts, Upstreams
 from supervisor.gateway.replay import Recorder
-from supervisor.gateway.settings import Reading, read
 from supervisor.gateway.wire.headers import carried
 from supervisor.host import secrets, unix_sockets
 from supervisor.host.audit_log import Audit
