@@ -96,10 +96,10 @@ def command_doctor(fix: bool, ledger: bool, account: bool, as_json: bool) -> int
         if fix or (ledger and account):
             raise UsageError("one of these at a time", on="--fix, --recover-ledger, --recover-account")
         return _recover("ledger" if ledger else "account", as_json)
-    from supervisor.doctor import check_context, examine
+    from supervisor.doctor import examine
     from supervisor.doctor import examine as output
 
-    here = check_context.here()
+    here = examine.here()
     checked = examine.examine(here)
     mended = examine.mend(checked) if fix else []
     for one in mended:

@@ -19,8 +19,7 @@ from supervisor import __version__
 from supervisor.client import protocol
 from supervisor.config import user
 from supervisor.config.toml import Once
-from supervisor.doctor.check_context import CheckContext, Finding, fail, ok, unknown, warn
-from supervisor.doctor.examine import Check
+from supervisor.doctor.examine import Check, CheckContext, Finding, fail, ok, unknown, warn
 from supervisor.features import service
 from supervisor.features.night import install as night_install
 from supervisor.features.night import view as night_view

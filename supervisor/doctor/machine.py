@@ -12,8 +12,7 @@ from agents.kinds import Kind, kinds
 from agents.tmux import control
 from supervisor import __version__
 from supervisor.config import user
-from supervisor.doctor.check_context import CheckContext, Finding, Said, existing, fail, ok, unknown, warn
-from supervisor.doctor.examine import Check
+from supervisor.doctor.examine import Check, CheckContext, Finding, Said, existing, fail, ok, unknown, warn
 from supervisor.host import cgroups, import_guard, limits
 from supervisor.kernel import limits as core_limits
 from supervisor.kernel.errors import ConfigError, HostError

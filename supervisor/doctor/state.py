@@ -18,8 +18,7 @@ from memory.watching import Hints, Watching
 from supervisor.client import protocol
 from supervisor.config import project, user
 from supervisor.doctor import crew
-from supervisor.doctor.check_context import CheckContext, Finding, existing, fail, ok, unknown, warn
-from supervisor.doctor.examine import Check
+from supervisor.doctor.examine import Check, CheckContext, Finding, existing, fail, ok, unknown, warn
 from supervisor.gateway import lifecycle
 from supervisor.gateway.account.schema import ACCOUNT
 from supervisor.host import cores, files, scratch, secrets

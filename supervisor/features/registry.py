@@ -10,11 +10,11 @@ BUILT_IN = (
     Feature(
         "best_of",
         tables=("supervisor.results.candidates:Choices",),
-        requests={"choose": "supervisor.features.best_of.service:handle"},
-        needs="supervisor.features.best_of.service:choices",
-        acts={"Compare": "supervisor.features.best_of.service:compare"},
+        requests={"choose": "supervisor.features.best_of:handle"},
+        needs="supervisor.features.best_of:choices",
+        acts={"Compare": "supervisor.features.best_of:compare"},
     ),
-    Feature("conflicts", service="supervisor.features.conflicts.service:serve"),
+    Feature("conflicts", service="supervisor.features.conflicts:serve"),
     Feature(
         "landing",
         tables=("supervisor.features.landing.rows:Trains",),

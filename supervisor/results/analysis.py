@@ -12,9 +12,8 @@ from typing import Any
 from supervisor.kernel.format import duration, listed, many
 from supervisor.kernel.spec import TaskSpec
 from supervisor.kernel.states import FINAL
-from supervisor.results import scores
-from supervisor.results.findings import REPOSITORY, Facts, Finding, Perspective, Severity, Shard, hottest, order, summed
-from supervisor.results.scores import Score, merge
+from supervisor.results import findings
+from supervisor.results.findings import REPOSITORY, Facts, Finding, Perspective, Score, Severity, Shard, hottest, merge, order, summed
 
 # Speedup
 # -------
@@ -238,14 +237,14 @@ def summary(told: Iterable[Told], found: Figures | None) -> dict[str, Any]:
     crew = sorted((one for one in told if one.phase is Phase.CREW), key=lambda one: one.task)
     asked = _by_perspective(crew)
     facts = merge(one.facts for one in crew if one.facts is not None)
-    points = {name: scores.score(merged) for name, merged in facts.items()}
+    points = {name: findings.score(merged) for name, merged in facts.items()}
     files, lines = _extent(facts, asked)
     failed = [one for one in crew if one.facts is None and one.over]
     left = sum(not one.over for one in crew)
     return {
         "schema": SCHEMA,
-        "health": scores.health(points),
-        "weights": {str(name): scores.WEIGHTS[name] for name in asked},
+        "health": findings.health(points),
+        "weights": {str(name): findings.WEIGHTS[name] for name in asked},
         "files": files,
         "lines": lines,
         "perspectives": [_perspective(name, facts.get(name), points.get(name), tasks) for name, tasks in asked.items()],
@@ -372,8 +371,8 @@ def _perspective(name: Perspective, facts: Facts | None, point: Score | None, to
         "reason": lacking[0].reason if lacking else "" if facts and facts.files else "no Python files",
         "score": point.plain if point else None,
         "score_per_kloc": point.per_kloc if point else None,
-        "formula": scores.FORMULAS[name][0],
-        "formula_per_kloc": scores.FORMULAS[name][1],
+        "formula": findings.FORMULAS[name][0],
+        "formula_per_kloc": findings.FORMULAS[name][1],
         "files": facts.files if facts else 0,
         "counts": dict(facts.counts) if facts else {},
         "severities": {str(key): number for key, number in facts.severities.items()} if facts else {},
@@ -580,8 +579,8 @@ def _facts(task: Mapping[str, Any], perspective: Perspective) -> tuple[Facts | N
     if task["state"] != "done":
         return None, str(task["reason"]).removeprefix(f"{task['state']}: ") or f"it is {task['state']}"
     try:
-        facts = scores.read((task["result"] or {}).get("output"))
-    except scores.WireError as error:
+        facts = findings.read((task["result"] or {}).get("output"))
+    except findings.WireError as error:
         return None, str(error)
     if facts.perspective is not perspective or str(facts.shard) != task["params"].get("ANALYST_SHARD", "1/1"):
         return None, f"it answered for {facts.perspective} {facts.shard}"

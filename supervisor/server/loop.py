@@ -43,7 +43,6 @@ from supervisor.kernel.retry import JITTER
 from supervisor.kernel.schedule import held_tasks, wakes_at
 from supervisor.kernel.spec import Settings, Submission, TaskSpec
 from supervisor.kernel.states import FINAL, AttemptState, End
-from supervisor.server.admission import why_held
 from supervisor.server.attempts.agents import Agents
 from supervisor.server.attempts.jobs import AttemptJobs, Doors, Hooked, Jobs, Key, leave
 from supervisor.server.attempts.limits import lent
@@ -51,7 +50,7 @@ from supervisor.server.attempts.observe import Seen
 from supervisor.server.attempts.pausing import Pausing, Terms
 from supervisor.server.gateway import GatewayKeeper
 from supervisor.server.hooks import Hooks
-from supervisor.server.machine import Machine
+from supervisor.server.machine import Machine, why_held
 from supervisor.server.wakeups import was_set
 from supervisor.store.ledger import Ledger, Settle
 from supervisor.store.rows import AttemptRow

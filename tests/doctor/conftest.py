@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.doctor.check_context import CheckContext
+from supervisor.doctor.examine import CheckContext
 from supervisor.host.paths import Home
 from supervisor.kernel.spec import Settings
 

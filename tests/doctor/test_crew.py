@@ -14,7 +14,7 @@ import pytest
 
 from agents.tmux import Tmux
 from supervisor.doctor import crew
-from supervisor.doctor.check_context import CheckContext, Finding, State
+from supervisor.doctor.examine import CheckContext, Finding, State
 from supervisor.host import files
 from supervisor.kernel import names, records
 from supervisor.server import lock

@@ -7,8 +7,7 @@ import os
 import pytest
 
 from supervisor.doctor import machine as checks
-from supervisor.doctor.check_context import State
-from supervisor.doctor.examine import examine
+from supervisor.doctor.examine import State, examine
 from supervisor.kernel.limits import Means
 from supervisor.sandbox import executors
 from supervisor.sandbox.executors import Executor, Support

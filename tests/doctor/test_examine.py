@@ -9,8 +9,21 @@ from collections.abc import Iterator
 import pytest
 
 from supervisor.doctor import examine as output
-from supervisor.doctor.check_context import CheckContext, Checked, Finding, State, fail, ok, unknown, warn
-from supervisor.doctor.examine import GROUPS, Check, examine, mend, without_failed
+from supervisor.doctor.examine import (
+    GROUPS,
+    Check,
+    CheckContext,
+    Checked,
+    Finding,
+    State,
+    examine,
+    fail,
+    mend,
+    ok,
+    unknown,
+    warn,
+    without_failed,
+)
 from supervisor.kernel.errors import ToolFailed
 from tests.doctor.conftest import Machine
 

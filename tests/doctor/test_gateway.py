@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.doctor import crew, state
-from supervisor.doctor.check_context import CheckContext, Finding, State
+from supervisor.doctor.examine import CheckContext, Finding, State
 from supervisor.host import files
 from supervisor.server import gateway_process
 from tests.gateway.kit import upstream

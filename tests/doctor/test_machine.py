@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from supervisor.doctor import machine as checks
-from supervisor.doctor.check_context import State
+from supervisor.doctor.examine import State
 from supervisor.kernel.spec import Settings
 from tests.doctor.conftest import Machine
 

@@ -19,7 +19,7 @@ from agents import credential_call
 from agents.kinds import kinds
 from supervisor.client import submit
 from supervisor.config.toml import Once
-from supervisor.doctor.check_context import CheckContext, Checked, State, ok, unknown, warn
+from supervisor.doctor.examine import CheckContext, Checked, State, ok, unknown, warn
 from supervisor.features.night import check as night_check
 from supervisor.features.night import commands as night_commands
 from supervisor.features.night.check import Predicted

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.doctor import machine as software
-from supervisor.doctor.check_context import State
+from supervisor.doctor.examine import State
 from tests.doctor.conftest import Machine
 
 

@@ -14,7 +14,7 @@ from memory.watching import Watching
 from supervisor.client import protocol
 from supervisor.doctor import state as checks
 from supervisor.doctor import state as file_events
-from supervisor.doctor.check_context import State
+from supervisor.doctor.examine import State
 from supervisor.host import scratch
 from supervisor.kernel.spec import Settings
 from supervisor.store import sqlite

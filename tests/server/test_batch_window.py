@@ -14,7 +14,7 @@ from supervisor.kernel.crew import Task
 from supervisor.kernel.night import Window
 from supervisor.kernel.spec import Settings
 from supervisor.kernel.states import TaskClass, TaskState
-from supervisor.server.admission import Admission
+from supervisor.server.machine import Admission
 from tests.kernel.playbook import Playbook, submitted
 
 LOOK_S, HOUR_S = 300.0, 3600.0

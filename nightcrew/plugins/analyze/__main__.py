@@ -19,14 +19,14 @@ if __name__ == "__main__":
     from nightcrew.plugins.analyze.analyst import Progress, read_parameters
     from supervisor.host.clock import SystemClock
     from supervisor.kernel.errors import NightcrewError
-    from supervisor.results import scores
+    from supervisor.results import findings
 
     for number in (signal.SIGINT, signal.SIGTERM):  # an exit like any other, so that a child does not outlive it
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
         parameters = read_parameters(os.environ)
         facts = analyst.survey(parameters, Path.cwd(), Progress(parameters.perspective, SystemClock(), sys.stderr))
-        printing.put(line_out, scores.write(facts))
+        printing.put(line_out, findings.write(facts))
     except NightcrewError as error:
         print(error.line(), file=sys.stderr)
         sys.exit(error.exit_code)

@@ -33,8 +33,7 @@ from nightcrew.plugins.analyze.sources import (
 )
 from supervisor.host.clock import Clock
 from supervisor.kernel.errors import ToolFailed, UsageError
-from supervisor.results.findings import REPOSITORY, Facts, Finding, Perspective, Severity, Shard
-from supervisor.results.scores import merge
+from supervisor.results.findings import REPOSITORY, Facts, Finding, Perspective, Severity, Shard, merge
 
 # Definitions
 # -----------

@@ -20,7 +20,7 @@ from supervisor.kernel import limits
 from supervisor.kernel.errors import ToolFailed
 from supervisor.kernel.spec import Settings
 from supervisor.kernel.states import TaskClass
-from supervisor.results import scores
+from supervisor.results import findings
 from supervisor.store import queries
 
 # Corpus
@@ -58,7 +58,7 @@ def analyst(job: dict[str, str]) -> int:
     """Do one piece as `nightcrew.plugins.analyze` does it; return the length of its answer."""
     parameters = read_parameters(job)
     facts = survey(parameters, Path.cwd(), Progress(parameters.perspective, SystemClock(), sys.stderr))
-    return len(scores.write(facts))
+    return len(findings.write(facts))
 
 
 # Analyze

@@ -19,8 +19,7 @@ from agents.kinds import kinds, of_task
 from agents.models.conversation import DEFAULT_MODEL
 from supervisor.client import protocol
 from supervisor.doctor import examine, machine, state
-from supervisor.doctor.check_context import CheckContext, Checked, Finding, State, fail, ok, unknown, warn
-from supervisor.doctor.examine import Check
+from supervisor.doctor.examine import Check, CheckContext, Checked, Finding, State, fail, ok, unknown, warn
 from supervisor.gateway.account.charges import Prices
 from supervisor.gateway.admission.types import Agent, Usage
 from supervisor.gateway.proxy.forward import Way, way

@@ -34,7 +34,7 @@ from supervisor.store import queries
 if TYPE_CHECKING:
     import sqlite3
 
-    from supervisor.doctor.check_context import CheckContext, Checked
+    from supervisor.doctor.examine import CheckContext, Checked
     from supervisor.features.night.check import Evening, Tried
     from supervisor.host.paths import Home
     from supervisor.kernel.admission import Verdict
@@ -116,7 +116,7 @@ def verdict(checked: list[Checked]) -> str:
 def _evening(plan: Path, options: Mapping[str, Any], due: datetime | None) -> Evening:
     from supervisor.client import start, submit
     from supervisor.config.toml import Once
-    from supervisor.doctor import check_context
+    from supervisor.doctor import examine
     from supervisor.features.night import check as night_check
     from supervisor.features.night import install as night_install
 
@@ -125,7 +125,7 @@ def _evening(plan: Path, options: Mapping[str, Any], due: datetime | None) -> Ev
     submission = submit.to_look_at(plan, place, options["base"], environ, files)
     terms = night_install.order(plan, {name: options[name] for name in TERMS}, files, due=due.astimezone() if due else None).terms
     start.ensure_running(where, common.settings_file(), common.say)
-    models, context = _models(where.keys), check_context.here()
+    models, context = _models(where.keys), examine.here()
     tried = _tried(where, submission, models, context, place.repository)
     predicted = None
     with suppress(NightcrewError):  # then the prediction is unknown, and said to be
@@ -145,7 +145,7 @@ def _tried(where: Home, submission: Submission, models: GatewaySettings, context
     """What came of the gates and the calls. Nothing is begun on a disk that is too full for it; calls need no base of the plan's."""
     from supervisor.client import submit
     from supervisor.doctor import state
-    from supervisor.doctor.check_context import State
+    from supervisor.doctor.examine import State
     from supervisor.features.night import check as night_check
 
     gates, calls = night_check.gates(submission.spec.tasks), night_check.calls(models, submission.spec.tasks)

@@ -26,9 +26,9 @@ from supervisor.kernel.names import Identity
 from supervisor.kernel.records import PAUSED, attempt_name, parse_stood_still
 from supervisor.kernel.spec import Settings
 from supervisor.kernel.states import AttemptState, Until
-from supervisor.server.admission import Emergency
 from supervisor.server.attempts import continuing
 from supervisor.server.attempts.jobs import Doors, Job, Jobs
+from supervisor.server.machine import Emergency
 from supervisor.store.rows import AttemptRow
 
 _RECORD_MAX = 100

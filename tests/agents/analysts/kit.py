@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from nightcrew.plugins.analyze.sources import Module, parse
-from supervisor.results import scores
+from supervisor.results import findings
 from supervisor.results.findings import Facts, Finding
 from tests.support import git, wait_until
 
@@ -56,7 +56,7 @@ def look(path: Path, perspective: str, **extra: str) -> Facts:
     assert done.returncode == 0, done.stderr.decode(errors="replace")
     assert done.stdout.count(b"\n") == 1
     assert done.stdout.endswith(b"\n")
-    return scores.read(json.loads(done.stdout))
+    return findings.read(json.loads(done.stdout))
 
 
 def assert_gone(pid: int) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.doctor import crew
-from supervisor.doctor.check_context import CheckContext, State
+from supervisor.doctor.examine import CheckContext, State
 from supervisor.host import processes
 from supervisor.sandbox import executors
 from supervisor.sandbox.executors import Executor

@@ -11,9 +11,22 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from supervisor.results import scores
-from supervisor.results.findings import COUNTS, Facts, Finding, Perspective, Severity, Shard, order
-from supervisor.results.scores import MAX_FILE, MAX_FINDINGS, MAX_HOT, MAX_LINE, MAX_TEXT, WireError
+from supervisor.results import findings
+from supervisor.results.findings import (
+    COUNTS,
+    MAX_FILE,
+    MAX_FINDINGS,
+    MAX_HOT,
+    MAX_LINE,
+    MAX_TEXT,
+    Facts,
+    Finding,
+    Perspective,
+    Severity,
+    Shard,
+    WireError,
+    order,
+)
 from tests import data
 
 TEXT = st.text(st.characters(), max_size=300)
@@ -39,11 +52,11 @@ def whole(facts: Facts) -> Facts:
 def test_what_is_written_is_read(shard: Shard, perspective: Perspective, numbers: tuple[int, int, int], texts: list[str]) -> None:
     found = tuple(finding(perspective, file=text, line=index, message=text) for index, text in enumerate(texts))
     facts = whole(Facts(perspective, shard, *numbers, findings=found, hot=dict.fromkeys(texts, (1, 2, 3))))
-    line = scores.write(facts)
+    line = findings.write(facts)
     assert line.isascii() and "\n" not in line and len(line) <= MAX_LINE
-    read = scores.read(json.loads(line))
-    assert scores.write(read) == line
-    shown = [replace(one, file=scores.tail(one.file, MAX_FILE), message=scores.cut(one.message, MAX_TEXT)) for one in found]
+    read = findings.read(json.loads(line))
+    assert findings.write(read) == line
+    shown = [replace(one, file=findings.tail(one.file, MAX_FILE), message=findings.cut(one.message, MAX_TEXT)) for one in found]
     assert read.findings == tuple(sorted(shown, key=order))
     assert replace(read, findings=(), hot={}) == replace(facts, findings=(), hot={})
     assert all(one.file.isprintable() and one.message.isprintable() for one in read.findings)
@@ -52,7 +65,9 @@ def test_what_is_written_is_read(shard: Shard, perspective: Perspective, numbers
 def test_the_worst_are_kept_and_the_counts_are_whole() -> None:
     many = tuple(finding(line=number, severity=Severity.HIGH if number > 200 else Severity.LOW) for number in range(1, 300))
     hot = {f"{number:03}.py": (0, 0, number) for number in range(100)}
-    read = scores.read(json.loads(scores.write(whole(Facts(Perspective.SECURITY, findings=many, hot=hot, severities={Severity.LOW: 200})))))
+    read = findings.read(
+        json.loads(findings.write(whole(Facts(Perspective.SECURITY, findings=many, hot=hot, severities={Severity.LOW: 200}))))
+    )
     assert len(read.findings) == MAX_FINDINGS and read.findings[98].severity is Severity.HIGH and read.findings[99].line == 1
     assert len(read.hot) == MAX_HOT and "099.py" in read.hot and "010.py" not in read.hot
     assert read.severities[Severity.LOW] == 200
@@ -60,12 +75,12 @@ def test_the_worst_are_kept_and_the_counts_are_whole() -> None:
 
 def test_long_names_in_many_bytes_fit_all_the_same() -> None:
     many = tuple(finding(line=number, file="🦊" * 300, message="漢" * 300) for number in range(1, 300))
-    line = scores.write(Facts(Perspective.SECURITY, findings=many, hot={f"{number}{'🦊' * 300}": (1, 1, 1) for number in range(99)}))
+    line = findings.write(Facts(Perspective.SECURITY, findings=many, hot={f"{number}{'🦊' * 300}": (1, 1, 1) for number in range(99)}))
     assert len(line) <= MAX_LINE
-    assert len(scores.read(json.loads(line)).findings) >= 8
+    assert len(findings.read(json.loads(line)).findings) >= 8
 
 
-GOOD = json.loads(scores.write(Facts(Perspective.TESTS, findings=(finding(Perspective.TESTS),), hot={"a.py": (0, 0, 1)})))
+GOOD = json.loads(findings.write(Facts(Perspective.TESTS, findings=(finding(Perspective.TESTS),), hot={"a.py": (0, 0, 1)})))
 
 
 @pytest.mark.parametrize(
@@ -98,12 +113,12 @@ GOOD = json.loads(scores.write(Facts(Perspective.TESTS, findings=(finding(Perspe
 )
 def test_anything_else_is_refused(shape: Any) -> None:
     with pytest.raises(WireError):
-        scores.read(shape)
+        findings.read(shape)
 
 
 def test_more_than_the_limits_is_not_taken() -> None:
     rows = [["low", "a.py", number, "x" * 99, "y" * 999, 0] for number in range(1000)]
-    read = scores.read(GOOD | {"findings": rows, "hot": {str(number): [1, 1, 1] for number in range(1000)}})
+    read = findings.read(GOOD | {"findings": rows, "hot": {str(number): [1, 1, 1] for number in range(1000)}})
     assert (len(read.findings), len(read.hot)) == (MAX_FINDINGS, MAX_HOT)
     assert (len(read.findings[0].code), len(read.findings[0].message)) == (40, MAX_TEXT)
 
@@ -111,7 +126,7 @@ def test_more_than_the_limits_is_not_taken() -> None:
 def test_a_line_of_the_first_version_is_read_for_ever() -> None:
     """Results lie in ledgers; a report of last year's run must still be written."""
     text = (Path(data.__file__).parent / "analyst-1.json").read_text().strip()
-    found = scores.read(json.loads(text))
+    found = findings.read(json.loads(text))
     assert (found.perspective, found.shard) == (Perspective.STRUCTURE, Shard(2, 3))
     assert found.files > 0 and found.lines > 0 and found.counts["functions"] > 0 and found.findings and found.hot
-    assert scores.write(found) == text
+    assert findings.write(found) == text

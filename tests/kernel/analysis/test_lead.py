@@ -8,10 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from supervisor.results import analysis as results
-from supervisor.results import scores
+from supervisor.results import findings
 from supervisor.results.analysis import Phase, Span, Told
-from supervisor.results.findings import COUNTS, Facts, Finding, Perspective, Severity, Shard
-from supervisor.results.scores import merge
+from supervisor.results.findings import COUNTS, Facts, Finding, Perspective, Severity, Shard, merge
 
 SECURITY, COMPLEXITY, DOCSTRINGS, TESTS, STRUCTURE = Perspective
 HIGH, MEDIUM, LOW = Severity
@@ -127,7 +126,7 @@ def test_nothing_to_do_and_nothing_to_look_at() -> None:
 
 def outcome(found: Facts, **changes: Any) -> dict[str, Any]:
     result = {
-        "output": json.loads(scores.write(found)),
+        "output": json.loads(findings.write(found)),
         "started": "2026-11-21T06:00:01.000Z",
         "ended": "2026-11-21T06:00:03.500Z",
         "spawn_to_done_ms": 2700,

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor.results import scores
-from supervisor.results.findings import COUNTS, Facts, Perspective
-from supervisor.results.scores import Score
+from supervisor.results import findings
+from supervisor.results.findings import COUNTS, Facts, Perspective, Score
 
 SECURITY, COMPLEXITY, DOCSTRINGS, TESTS, STRUCTURE = Perspective
 
@@ -40,15 +39,15 @@ def facts(perspective: Perspective, files: int = 10, lines: int = 2000, **counts
     ],
 )
 def test_scores(found: Facts, plain: float | None, per_kloc: float | None) -> None:
-    assert scores.score(found) == Score(plain, per_kloc)
+    assert findings.score(found) == Score(plain, per_kloc)
 
 
 def test_the_health_is_the_weighted_mean_of_what_is_known() -> None:
-    assert scores.health({}) is None
-    assert scores.health({TESTS: Score(None, None)}) is None
-    assert scores.health({SECURITY: Score(0.0, 100.0), DOCSTRINGS: Score(1.0, 0.0), TESTS: Score(None, None)}) == 75.0
-    assert scores.health({name: Score(0.0, 50.0) for name in Perspective}) == 50.0
+    assert findings.health({}) is None
+    assert findings.health({TESTS: Score(None, None)}) is None
+    assert findings.health({SECURITY: Score(0.0, 100.0), DOCSTRINGS: Score(1.0, 0.0), TESTS: Score(None, None)}) == 75.0
+    assert findings.health({name: Score(0.0, 50.0) for name in Perspective}) == 50.0
 
 
 def test_every_perspective_has_a_formula_a_weight_and_counts() -> None:
-    assert set(scores.FORMULAS) == set(scores.WEIGHTS) == set(COUNTS) == set(Perspective)
+    assert set(findings.FORMULAS) == set(findings.WEIGHTS) == set(COUNTS) == set(Perspective)

@@ -7,8 +7,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from supervisor.results.findings import COUNTS, Perspective
-from supervisor.results.scores import FORMULAS, WEIGHTS
+from supervisor.results.findings import COUNTS, FORMULAS, WEIGHTS, Perspective
 
 SAMPLES = Path(__file__).resolve().parent.parent.parent / "data" / "report"
 NAMES = ("large", "failed", "ordinary")

@@ -14,9 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
+import click
+
 from memory.service.desk import MemoryDesk
+from supervisor.client import common, reading
+from supervisor.client.names import any_name
 from supervisor.contract import Supervisor
-from supervisor.host.paths import Home
+from supervisor.host.paths import Home, home
 from supervisor.kernel.errors import DiskFull, NightcrewError, one_line
 from supervisor.results import conflicts, trial_merges
 from supervisor.results.conflicts import SIDES_MAX, Book, Conflict, Matrix
@@ -199,3 +203,34 @@ async def serve(supervisor: Supervisor) -> AsyncIterator[None]:
         task.cancel()
         await asyncio.wait([task])
         await watch.end()
+
+
+# Commands
+# --------
+# `nightcrew conflicts`.
+
+
+_LOOK_S = 60.0
+
+
+@click.command()
+@click.argument("names", nargs=-1, shell_complete=any_name)
+@common.json_option
+def command(names: tuple[str, ...], as_json: bool) -> None:
+    """Show which results would conflict with each other and with the branch that is checked out. Nothing is merged.
+
+    \b
+    nightcrew conflicts
+    nightcrew conflicts lint --json
+    """
+    where = home()
+    only = common.tasks_named(where, names)
+    with contextlib.closing(common.ledger(where)) as db:
+        project = queries.one(db, only[0]).project if only else queries.project_at(db, str(Path.cwd()))
+        matrix = reading.conflict_matrix(where, db, project or "", _LOOK_S)
+    if as_json:
+        common.print_json(project=project, **conflicts.shape(matrix, only))
+        return
+    for line in conflicts.lines(matrix, only):
+        common.show(line)
+    common.say(conflicts.summary(matrix))
