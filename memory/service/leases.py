@@ -19,7 +19,7 @@ from supervisor.kernel.leases import GLOBS_MAX, HOLDS_S, PROJECT_MAX, Lease, Mod
 from supervisor.kernel.path_globs import normalised, overlap
 from supervisor.kernel.records import attempt_name
 from supervisor.kernel.spec import LeaseRule
-from supervisor.server.wakeups import was_set
+from supervisor.server.wakeups import beside, was_set
 
 if TYPE_CHECKING:
     from memory.service.desk import MemoryDesk
@@ -117,13 +117,11 @@ class LeaseDesk:
         """Renew and end leases until left."""
         loop = asyncio.get_running_loop()
         self._doors.leases.on_end = lambda: self._wake_soon(loop)
-        work = loop.create_task(self._renew())
-        try:
-            yield
-        finally:
-            self._doors.leases.on_end = lambda: None
-            work.cancel()
-            await asyncio.wait([work])
+        async with beside(self._renew()):
+            try:
+                yield
+            finally:
+                self._doors.leases.on_end = lambda: None
 
     # For who asks ------------------------------------------------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ from supervisor.results import conflicts, trial_merges
 from supervisor.results.conflicts import SIDES_MAX, Book, Conflict, Matrix
 from supervisor.results.trial_merges import Standing
 from supervisor.server.loop import Loop
+from supervisor.server.wakeups import beside
 from supervisor.store import journal, queries, sqlite
 from worktrees.git import Git
 from worktrees.repository import Repository, discover
@@ -196,12 +197,10 @@ async def serve(supervisor: Supervisor) -> AsyncIterator[None]:
     """Look inside."""
     loop = supervisor.loop
     watch = ConflictWatch(loop, supervisor.home, supervisor.git, loop.services.get(MemoryDesk).mail.tell)
-    task = asyncio.get_running_loop().create_task(watch.run())
     try:
-        yield
+        async with beside(watch.run()):
+            yield
     finally:
-        task.cancel()
-        await asyncio.wait([task])
         await watch.end()
 
 

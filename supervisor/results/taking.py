@@ -13,8 +13,6 @@ from pathlib import Path
 from agents.kinds import of_task
 from agents.status import AgentState, Evidence, fuse
 from supervisor.client import protocol
-from supervisor.features.landing import rows as landing_rows
-from supervisor.features.landing.rules import EntryState
 from supervisor.host import audit_log, files
 from supervisor.host.paths import Home, home
 from supervisor.kernel import codec, records
@@ -385,9 +383,11 @@ def _cleaned(db: sqlite3.Connection, repository: Repository, view: TaskView, bra
     with contextlib.suppress(NotFound):
         resolve(repository, branch)
         return ""
-    landed, ref = landing_rows.outcomes(db, [view.id]).get(view.id), records.rescue_ref(view.id, view.epoch)
-    if landed is not None and landed.branch == repository.branch and landed.state in (EntryState.LANDED, EntryState.CONTAINED):
-        return f"{repository.branch} has everything of {view.id} already: it landed with {landed.train}"
+    ref = records.rescue_ref(view.id, view.epoch)
+    sql = """SELECT t.id FROM train_entry e JOIN train t ON t.id = e.train
+             WHERE e.task = ? AND e.epoch = ? AND t.branch = ? AND e.state IN ('landed', 'contained')"""
+    if (landed := db.execute(sql, (view.id, view.epoch, repository.branch)).fetchone()) is not None:
+        return f"{repository.branch} has everything of {view.id} already: it landed with {landed[0]}"
     tip = str((view.result or {}).get("tip") or "")
     if tip and repository.has(repository.head, tip):
         return f"{repository.branch} has everything of {view.id} already"

@@ -1,12 +1,13 @@
-"""Wait for events, and look after living attempts every few seconds."""
+"""Work beside the loop: wait for events, run something until its context ends, look after living attempts every few seconds."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Generic, TypeVar
+from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from supervisor.kernel.errors import NightcrewError
 
@@ -28,6 +29,17 @@ async def was_set(event: asyncio.Event, within_s: float | None) -> bool:
             return await event.wait()
     except TimeoutError:
         return event.is_set()
+
+
+@contextlib.asynccontextmanager
+async def beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run `work` beside what is inside, and cancel it at the end."""
+    task = asyncio.get_running_loop().create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
 
 
 class Follower(ABC, Generic[T]):

@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ from supervisor.server.hooks import Hooks
 from supervisor.server.lock import DaemonLock
 from supervisor.server.loop import Loop
 from supervisor.server.sockets import AgentsSocket, Server
+from supervisor.server.wakeups import beside
 from supervisor.snapshots.service import SnapshotDesk
 from supervisor.store import sqlite
 from supervisor.store.ledger import Ledger
@@ -152,12 +153,8 @@ async def _gateway(loop: Loop, access: AgentAccess, memory: MemoryDesk) -> Async
 
     keeper = GatewayKeeper(access.models, loop.clock, made, lambda: bool(loop.crew.living))
     loop.services.put(keeper)
-    task = asyncio.create_task(keeper.run(loop.alert))
-    try:
+    async with beside(keeper.run(loop.alert)):
         yield
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
 
 
 async def _figures(loop: Loop, memory: MemoryDesk, pid: int, since: float) -> Mapping[str, Any]:
@@ -223,7 +220,7 @@ async def _hints(loop: Loop, path: Path) -> AsyncIterator[None]:
 
     try:
         bind()
-        async with _kept(path, bind, loop.alert):
+        async with beside(unix_sockets.keep(path, bind, loop.alert)):
             yield
     finally:
         unbind()
@@ -238,15 +235,5 @@ async def _tmux_socket(loop: Loop, tmux: Tmux, home: Home) -> AsyncIterator[None
     async def reach() -> None:
         await loop.jobs.within(loop.jobs.stoppers, tmux.reach)
 
-    async with _kept(home.tmux_socket, reach, loop.alert):
+    async with beside(unix_sockets.keep(home.tmux_socket, reach, loop.alert)):
         yield
-
-
-@contextlib.asynccontextmanager
-async def _kept(path: Path, bind: Callable[[], object], say: Callable[[str], None]) -> AsyncIterator[None]:
-    task = asyncio.get_running_loop().create_task(unix_sockets.keep(path, bind, say))
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.wait([task])

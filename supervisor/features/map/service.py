@@ -22,7 +22,7 @@ from supervisor.kernel.spec import Submission
 from supervisor.kernel.states import FINAL, End
 from supervisor.server import requests
 from supervisor.server.loop import Loop
-from supervisor.server.wakeups import was_set
+from supervisor.server.wakeups import beside, was_set
 from supervisor.store import queries
 from worktrees.landing import Edit, Integrated, Left, integrate
 from worktrees.repository import discover
@@ -296,12 +296,10 @@ class MapDesk:
     @contextlib.asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:
         """Watch over the workers inside."""
-        task = asyncio.get_running_loop().create_task(self._keep())
         try:
-            yield
+            async with beside(self._keep()):
+                yield
         finally:
-            task.cancel()
-            await asyncio.wait([task])
             self._thread.shutdown(wait=False, cancel_futures=True)
 
 
