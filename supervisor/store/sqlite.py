@@ -6,6 +6,7 @@ import contextlib
 import errno
 import json
 import os
+import re
 import sqlite3
 import stat
 import threading
@@ -35,6 +36,7 @@ SCHEMA = 9
 ARCHIVE_NAME = "archive.db"
 """Of the file beside the ledger."""
 BUSY_S = 10.0
+_SCHEMAS = re.compile(r"^(?=-- Schema \d+[.:])", re.MULTILINE)
 CHECK_S = 5.0
 """Seconds of a check of all pages, which reads 2.4 GB in 3.5 s from memory and in 30 s from a slow disk."""
 
@@ -49,7 +51,7 @@ class Book:
     tables: frozenset[str]
     """Those of schema 1: whoever only reads may meet a file that is not migrated yet."""
     package: str
-    """Its `migrations/<number>.sql` lead to each schema."""
+    """Its `schema.sql` holds the statements that lead to each schema."""
     untouched: str
     """What its damage leaves as it was."""
     goes_on: str
@@ -481,7 +483,7 @@ def _columns(db: sqlite3.Connection, table: str) -> dict[str, str]:
 
 def _statements(book: Book, number: int) -> Iterator[str]:
     """Read the statements that lead to a schema, one by one: `executescript` would commit the transaction."""
-    script = resources.files(book.package).joinpath("migrations", f"{number}.sql").read_text(encoding="utf-8")
+    script = _SCHEMAS.split(resources.files(book.package).joinpath("schema.sql").read_text(encoding="utf-8"))[number]
     held = ""
     for line in script.splitlines(keepends=True):
         held += line

@@ -1,4 +1,6 @@
--- A map: one row says what it is and how it stands.
+-- The schemas of a map's file, each of which leads on from the one before. What is released is never edited.
+
+-- Schema 1: a map: one row says what it is and how it stands.
 CREATE TABLE map (
     one        INTEGER PRIMARY KEY CHECK (one = 1),
     title      TEXT    NOT NULL DEFAULT '',

@@ -1,3 +1,5 @@
+-- The schemas of the account, each of which leads on from the one before. What is released is never edited.
+
 -- Schema 1. Times are wall-clock seconds since 1970 (UTC); durations are milliseconds by the monotonic clock; money is US dollars.
 
 CREATE TABLE request (
@@ -78,3 +80,45 @@ CREATE TABLE memory (                            -- what was learned, kept over 
     name  TEXT PRIMARY KEY,
     value TEXT NOT NULL                          -- JSON
 ) STRICT, WITHOUT ROWID;
+
+-- Schema 2: beside the most that a request can take (bound_*) what it was expected to take, and what the provider had said of it when the
+-- gateway last looked: a sending that was open when the gateway died is charged by these. Null in rows of schema 1.
+-- `body_key` tells one agent's bodies apart (their length and a CRC-32 of a sample; in rows of schema 1 it is the body's SHA-256).
+
+ALTER TABLE request RENAME COLUMN body_sha256 TO body_key;
+ALTER TABLE request ADD COLUMN expected_input INTEGER;
+ALTER TABLE request ADD COLUMN expected_output INTEGER;
+ALTER TABLE request ADD COLUMN expected_cache_read INTEGER;
+ALTER TABLE request ADD COLUMN expected_cache_write INTEGER;
+ALTER TABLE request ADD COLUMN seen_input INTEGER;         -- null: the provider had not said it
+ALTER TABLE request ADD COLUMN seen_output INTEGER;        -- null: nothing was seen
+ALTER TABLE request ADD COLUMN seen_cache_read INTEGER;
+ALTER TABLE request ADD COLUMN seen_cache_write INTEGER;
+
+-- Schema 3: beside the model that was sent (`model`, which answers) the one that the client asked for: a route may rename it, and its
+-- fallback may answer in its place. Empty in rows of schema 2.
+
+ALTER TABLE request ADD COLUMN asked TEXT NOT NULL DEFAULT '';
+
+-- Schema 4: what proves a request. Empty and null in rows of schema 3.
+
+ALTER TABLE request ADD COLUMN trace TEXT NOT NULL DEFAULT '';  -- core.audit_events.trace_id of its task
+ALTER TABLE request ADD COLUMN input_sha256 TEXT;               -- of the body as the client sent it
+ALTER TABLE request ADD COLUMN output_sha256 TEXT;              -- of the answer's body as the client got it; null: it got none
+
+-- Schema 5: batches of requests that a provider works at by itself, for hours (Anthropic Message Batches). Each has one row in `request`,
+-- which stays open, also over a restart, until its results are known.
+-- What is cached for an hour costs more than what is for five minutes. What a client may have been billed that hung up counts below caps.
+
+CREATE TABLE batch (
+    request  INTEGER PRIMARY KEY,           -- its row
+    at       REAL NOT NULL,                 -- when it was about to be made
+    id       TEXT,                          -- the provider's; null: nobody knows whether the provider has made it
+    family   TEXT NOT NULL,                 -- core.gateway.types.Agent.family: whose it is
+    key      TEXT NOT NULL,                 -- the client's idempotency key; empty: it gave none
+    requests INTEGER NOT NULL               -- how many are in it
+) STRICT;
+
+ALTER TABLE request ADD COLUMN cache_write_1h INTEGER;       -- of cache_write; null in rows of schema 4, and while it is open
+ALTER TABLE request ADD COLUMN seen_cache_write_1h INTEGER;  -- of seen_cache_write
+ALTER TABLE request ADD COLUMN counted_usd REAL;             -- what caps on dollars count instead of cost_usd; null: nothing else

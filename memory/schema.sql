@@ -1,4 +1,6 @@
--- What became of the files of a project's memory.
+-- The schemas of `memory.db`, each of which leads on from the one before. What is released is never edited.
+
+-- Schema 1: what became of the files of a project's memory.
 
 CREATE TABLE content (
     version TEXT PRIMARY KEY,                       -- first 16 hex digits of the sha256 of `data`
