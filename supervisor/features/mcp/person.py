@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 from mcp.server.mcpserver import AcceptedElicitation, Context, Elicit, ElicitationResult, MCPServer, Resolve
 from pydantic import BaseModel, Field
 
-from memory.commands import local
+from memory import local
 from supervisor.client import common, follow, reading, transcript
 from supervisor.client.tail import CHUNK, Tail
 from supervisor.features.mcp import serving

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from memory.commands import mem
-from memory.commands.mem import Archive, Member
+from memory import mem_commands as mem
+from memory.mem_commands import Archive, Member
 from supervisor.kernel.errors import Refused
 from supervisor.kernel.path_globs import CORE_MAX, NOTE_MAX
 

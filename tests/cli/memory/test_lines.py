@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from memory import views
-from memory.commands import local
+from memory import local, views
 from supervisor.client import common
 from supervisor.kernel.format import rfc3339
 

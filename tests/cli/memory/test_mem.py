@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from memory.commands import local
-from memory.commands import mem as writing
-from memory.commands.mem import archived_path, note_path, waiting_path
+from memory import local
+from memory import mem_commands as writing
+from memory.mem_commands import archived_path, note_path, waiting_path
 from supervisor.sandbox import executors
 from supervisor.sandbox.policy import Tier
 from supervisor.server import lock
@@ -145,7 +145,7 @@ def test_who_decides_is_offered_what_waits(tmp_path: Path, monkeypatch: pytest.M
     for path in ("memory/semantic/a.md", "quarantine/semantic/b.md", "archive/semantic/c.md"):
         (tmp_path / path).parent.mkdir(parents=True)
         (tmp_path / path).touch()
-    monkeypatch.setattr("memory.commands.local.memory_files", lambda: tmp_path / "memory")
+    monkeypatch.setattr("memory.local.memory_files", lambda: tmp_path / "memory")
     assert waiting_path(None, None, "sem") == ["semantic/b.md"]  # type: ignore[arg-type]
     assert archived_path(None, None, "") == ["semantic/a.md", "semantic/c.md"]  # type: ignore[arg-type]
     offers = {verb.name: verb.params[0]._custom_shell_complete for verb in (writing.approve, writing.restore)}
@@ -160,7 +160,7 @@ def test_completion_looks_at_no_more_than_a_memory(tmp_path: Path, monkeypatch: 
     project = tmp_path / "project"
     project.mkdir()
     (project / "memory").symlink_to(others)
-    monkeypatch.setattr("memory.commands.local.memory_files", lambda: project / "memory")
+    monkeypatch.setattr("memory.local.memory_files", lambda: project / "memory")
     assert note_path(None, None, "") == []  # type: ignore[arg-type]
     (project / "memory").unlink()
     (project / "memory" / "semantic").mkdir(parents=True)
@@ -169,7 +169,7 @@ def test_completion_looks_at_no_more_than_a_memory(tmp_path: Path, monkeypatch: 
     for number in range(20):
         (project / "memory" / "semantic" / f"{number:02}.md").touch()
     assert len(note_path(None, None, "")) == 20  # type: ignore[arg-type]
-    monkeypatch.setattr("memory.commands.mem.ENTRIES_MAX", 10)
+    monkeypatch.setattr("memory.mem_commands.ENTRIES_MAX", 10)
     assert 0 < len(note_path(None, None, "")) < 10  # type: ignore[arg-type]
 
 

@@ -10,8 +10,7 @@ from typing import Any
 
 import click
 
-from memory import views
-from memory.commands import local
+from memory import local, views
 from memory.mail import MailType, Priority
 from supervisor.client import common
 from supervisor.client.names import kind_name, mail_id, mail_recipient

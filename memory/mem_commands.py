@@ -19,9 +19,8 @@ from typing import IO, Any
 
 import click
 
-from memory import reports
-from memory.commands import local
-from memory.commands import local as door
+from memory import local, reports
+from memory import local as door
 from memory.rescan import Deep
 from supervisor.client import common
 from supervisor.client.names import NEWEST, any_name
@@ -312,7 +311,7 @@ def _write(found: Archive, file: Path) -> None:
 
 def _collected() -> Archive:
     """From the files themselves: an answer of the supervisor has no more than a screen needs."""
-    from memory.commands import local
+    from memory import local
 
     if door.is_agent():
         raise Refused("only a person may do that", on="nightcrew mem export", hint="the files are in $NIGHTCREW_MEMORY")
@@ -738,7 +737,7 @@ def approve(path: str, version: str | None, reject: bool, as_json: bool) -> int:
 
 # Mem
 # ---
-# `nightcrew mem` and its subverbs, which are in `memory.commands.mem`.
+# `nightcrew mem` and its subverbs, which are in `memory.mem_commands`.
 
 
 @click.group(name="mem")
