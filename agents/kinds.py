@@ -1,4 +1,4 @@
-"""Kinds of agent: what each needs, as data. One TOML file a kind beside this file; docs/kinds.md describes those that a person may add.
+"""Kinds of agent: what each needs, as data. Ours are the tables of `kinds.toml`; docs/kinds.md describes the files that a person may add.
 
 description  one line, shown by `kinds ls` and in the docs
 mode         "headless": stdout and stderr are pipes, logged, without a controlling terminal; "listening": the same, but the pane is its
@@ -99,12 +99,8 @@ def of_task(name: str) -> Kind:
 
 @functools.cache
 def _ours() -> dict[str, Kind]:
-    found = {}
-    for file in resources.files("agents.kinds").iterdir():
-        if file.name.endswith(".toml"):
-            name = file.name.removesuffix(".toml")
-            found[name] = _kind(name, tomllib.loads(file.read_text(encoding="utf-8")))
-    return found
+    shapes = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+    return {name: _kind(name, shape) for name, shape in shapes.items()}
 
 
 @functools.cache
