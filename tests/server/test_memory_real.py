@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from agents.models.conversation import DEFAULT_MODEL
+from agents.conversation import DEFAULT_MODEL
 from supervisor.gateway import replay
 from supervisor.host import files
 from supervisor.sandbox import executors

@@ -14,10 +14,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from agents.delivery import Inbox
-from agents.models import conversation
-from agents.models.api import Api, Failure, Reply
-from agents.models.conversation import (
+from agents import conversation
+from agents.conversation import (
     CACHED,
     LEAST_TOKENS,
     WRAP_UP_TOKENS,
@@ -29,6 +27,8 @@ from agents.models.conversation import (
     output_room,
     reached,
 )
+from agents.delivery import Inbox
+from agents.model_api import Api, Failure, Reply
 from agents.printing import Account, Ending, Pane, Records, Terminal, read_back, usage_shape
 from nightcrew.plugins.builtin.tools import Place, Result, Tools
 from supervisor.gateway.admission.types import Usage

@@ -13,9 +13,9 @@ import h11  # noqa: F401
 import httpcore2  # noqa: F401
 import httpx2
 
-from agents.models import conversation
-from agents.models.api import Api
-from agents.models.conversation import Budget, Settings
+from agents import conversation
+from agents.conversation import Budget, Settings
+from agents.model_api import Api
 from nightcrew.plugins.builtin import agent
 from supervisor.gateway.admission.types import Usage
 from supervisor.host.clock import SystemClock

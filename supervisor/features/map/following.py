@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from agents.models.conversation import DEFAULT_MODEL
+from agents.conversation import DEFAULT_MODEL
 from supervisor.client import common, follow, protocol
 from supervisor.config import user
 from supervisor.features.map import commands as map_commands

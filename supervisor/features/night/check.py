@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from agents import trust
+from agents.conversation import DEFAULT_MODEL
 from agents.kinds import kinds, of_task
-from agents.models.conversation import DEFAULT_MODEL
 from supervisor.client import protocol
 from supervisor.doctor import examine, machine, state
 from supervisor.doctor.examine import Check, CheckContext, Checked, Finding, State, fail, ok, unknown, warn

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agents.models.conversation import Budget, Conversation, Spent, reached
+from agents.conversation import Budget, Conversation, Spent, reached
 
 WINDOW = 10_000
 

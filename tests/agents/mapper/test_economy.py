@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agents.models import api
+from agents import model_api as api
 from supervisor.features.map.prompts import PromptTerms
 from supervisor.features.map.worker import economy
 from supervisor.features.map.worker.economy import MISSES_MAX, Batches, Plan, Rounds

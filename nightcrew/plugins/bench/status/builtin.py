@@ -25,7 +25,7 @@ from typing import Any
 import anthropic
 
 import nightcrew.plugins.builtin.preload  # noqa: F401 - it is what is measured
-from agents.models import conversation
+from agents import conversation
 from agents.printing import Records
 from nightcrew.plugins.bench.crews import in_turns
 from nightcrew.plugins.builtin import agent as run

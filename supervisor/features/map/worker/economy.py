@@ -22,8 +22,8 @@ from typing import Any, TypeVar
 
 import anthropic
 
-from agents.models import api
-from agents.models.api import Failure, Reply
+from agents import model_api as api
+from agents.model_api import Failure, Reply
 from supervisor.features.map.worker import worker
 from supervisor.features.map.worker.prompt import Answered, Prompt, Prompter, Unfit, first, request, result, settings
 from supervisor.features.map.worker.prompt import make as make_prompt

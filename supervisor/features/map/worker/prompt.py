@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from agents.models.api import Api, Failure, Reply
-from agents.models.conversation import DEFAULT_MODEL, Budget, Settings
+from agents.conversation import DEFAULT_MODEL, Budget, Settings
+from agents.model_api import Api, Failure, Reply
 from supervisor.features.map.prompts import KEPT_MAX, AnswerSchema, NoJson, PromptTerms, asked_again, fields, instruction, json_of, render
 from supervisor.features.map.worker.worker import Item, Result, ShardToRun, done, failed
 from supervisor.gateway.admission.types import Usage

@@ -17,7 +17,7 @@ from typing import Any
 import anthropic
 import httpx2
 
-from agents.models.conversation import Settings
+from agents.conversation import Settings
 from supervisor.gateway.admission.types import Usage
 from supervisor.host.clock import Clock
 

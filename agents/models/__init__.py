@@ -1,1 +1,0 @@
-"""Ask a model: the API of Anthropic, a conversation with tools, and their settings."""
