@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agents.tmux import ServerGone, Tmux, control
+from agents import tmux_control
+from agents.tmux import ServerGone, Tmux
 from supervisor import __version__
 from supervisor.gateway import lifecycle
 from supervisor.host import procfs, scratch, unix_sockets
@@ -254,7 +255,7 @@ class House:
             _end(pid)
         for gateway in gateway_process.all_of(self.home):  # also one that has written no record yet
             _end(gateway.pid)
-        if (server := control.server_pid(self.home.tmux_socket)) is not None:  # also one in another network namespace
+        if (server := tmux_control.server_pid(self.home.tmux_socket)) is not None:  # also one in another network namespace
             _end(server)
         for listener in unix_sockets.listeners(self.home.tmux_socket):  # also one whose socket was removed
             _end(listener.pid)

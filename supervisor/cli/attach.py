@@ -110,7 +110,7 @@ def command_popup(key: str) -> None:
     nightcrew popup >> ~/.tmux.conf
     nightcrew popup --key C-n | tmux source-file -
     """
-    from agents.tmux.tmux_server import quote
+    from agents.tmux import quote
 
     if not key.isprintable() or not key.strip():
         raise UsageError("not a key", on=key, why="tmux calls keys N, C-n or F5", hint="nightcrew popup --key N")

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from agents.runner.loop import Spec
-from agents.tmux import PaneView, Tmux
+from agents.tmux import Tmux
+from agents.tmux_control import PaneView
 from supervisor.client.start import SESSION
 from supervisor.host import untrusted_fs
 from supervisor.host.paths import Home

@@ -180,9 +180,9 @@ class PageReader:
             return self._talk(view, mark)
         if view.state is not TaskState.RUNNING or not view.pane_id:
             return self._last_screen(view, mark)
-        from agents.tmux import tmux_server
+        from agents import tmux
 
-        shown = tmux_server.look(self._where.tmux_socket, view.pane_id, attempt_name(view.id, view.epoch), os.environ)
+        shown = tmux.look(self._where.tmux_socket, view.pane_id, attempt_name(view.id, view.epoch), os.environ)
         made = str(hash((view.pane_id, shown)))
         return None if made == mark else Text(shown.lines, made, ends=True)
 

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agents.tmux import PaneView, ServerGone, SessionExists, Tmux
+from agents.tmux import ServerGone, SessionExists, Tmux
+from agents.tmux_control import PaneView
 from supervisor.client import protocol
 from supervisor.features.notify import notify_environment
 from supervisor.gateway import pages

@@ -13,8 +13,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from agents.tmux import PaneView, control
-from agents.tmux.tmux_server import close_sessions
+from agents import tmux_control
+from agents.tmux import close_sessions
+from agents.tmux_control import PaneView
 from supervisor import __version__
 from supervisor.client import protocol
 from supervisor.config import user
@@ -240,7 +241,7 @@ def _state(context: CheckContext, pid: int) -> str:
 
 def server(context: CheckContext) -> Finding:
     """Whether our tmux server answers. Asked by a plain command: a control client is a risk for it (docs/decisions/0006)."""
-    pid = control.server_pid(context.home.tmux_socket)
+    pid = tmux_control.server_pid(context.home.tmux_socket)
     if pid is None:
         return ok("none runs")
     panes = _panes(context)
@@ -253,10 +254,10 @@ def server(context: CheckContext) -> Finding:
 
 def _panes(context: CheckContext) -> list[PaneView] | str:
     """Every pane of our server; or why not."""
-    said = context.ask(*_tmux(context), "list-panes", "-a", "-F", control.FORMAT)
+    said = context.ask(*_tmux(context), "list-panes", "-a", "-F", tmux_control.FORMAT)
     if said.code == 0:
-        return control.parse_panes(said.text.splitlines())
-    return [] if said.text == control.NO_SESSION or "no server running" in said.text else said.text
+        return tmux_control.parse_panes(said.text.splitlines())
+    return [] if said.text == tmux_control.NO_SESSION or "no server running" in said.text else said.text
 
 
 def _tmux(context: CheckContext) -> tuple[str, ...]:
@@ -266,7 +267,7 @@ def _tmux(context: CheckContext) -> tuple[str, ...]:
 def sessions(context: CheckContext) -> Finding:
     """Sessions of ours whose attempt is over."""
     try:
-        pid = control.server_pid(context.home.tmux_socket)
+        pid = tmux_control.server_pid(context.home.tmux_socket)
     except ToolFailed as error:
         return unknown(f"{error.what}: {error.why}")
     if pid is None:

@@ -8,8 +8,8 @@ import resource
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+from agents import tmux_control
 from agents.kinds import Kind, kinds
-from agents.tmux import control
 from supervisor import __version__
 from supervisor.config import user
 from supervisor.doctor.examine import Check, CheckContext, Finding, Said, existing, fail, ok, unknown, warn
@@ -94,7 +94,7 @@ def packages(context: CheckContext) -> Finding:
 
 def tmux(context: CheckContext) -> Finding:
     """tmux, and whether it is new enough."""
-    return _program(context, ("tmux", "-V"), control.MINIMUM, control.parse_version, "every agent lives in a tmux session")
+    return _program(context, ("tmux", "-V"), tmux_control.MINIMUM, tmux_control.parse_version, "every agent lives in a tmux session")
 
 
 def git(context: CheckContext) -> Finding:

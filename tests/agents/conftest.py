@@ -14,7 +14,7 @@ from typing import Protocol
 import pytest
 
 from agents.tmux import Tmux
-from agents.tmux.control import server_pid
+from agents.tmux_control import server_pid
 from tests import support
 
 

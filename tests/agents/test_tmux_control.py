@@ -18,9 +18,8 @@ from typing import IO
 import psutil
 import pytest
 
-from agents.tmux import ServerGone, SessionExists, Tmux
-from agents.tmux.control import LINE_MAX
-from agents.tmux.tmux_server import command_line
+from agents.tmux import ServerGone, SessionExists, Tmux, command_line
+from agents.tmux_control import LINE_MAX
 from supervisor.kernel.errors import ToolFailed, ToolMissing
 
 from .conftest import AskTmux, WaitUntil, lives

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from agents.tmux import ARG_MAX, Pane, PaneView, SessionExists, Tmux
-from agents.tmux.control import parse_panes
+from agents.tmux import ARG_MAX, Pane, SessionExists, Tmux
+from agents.tmux_control import PaneView, parse_panes
 from supervisor.kernel.errors import NotFound, ToolFailed
 
 from .conftest import AskTmux, WaitUntil, lives

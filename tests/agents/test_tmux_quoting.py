@@ -9,9 +9,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from agents.tmux import Tmux
-from agents.tmux.control import parse_blocks
-from agents.tmux.tmux_server import command_line, escape_format, plain_text, quote, said_text
+from agents.tmux import Tmux, command_line, escape_format, plain_text, quote, said_text
+from agents.tmux_control import parse_blocks
 
 HOSTILE = st.sampled_from(
     [

@@ -31,7 +31,7 @@ SECRET = b"s" * 32
 
 REWRITTEN = {
     "nightcrew/plugins/builtin/tools.py": "what the built-in agent edits",
-    "agents/tmux/tmux_server.py": "a text on its way into a pane",
+    "agents/tmux.py": "a text on its way into a pane",
     "agents/trust.py": "settings of Claude Code and Codex",
     "agents/zygote/lifecycle.py": "who a warm process is",
     "supervisor/cli/setup.py": "nightcrew.toml",

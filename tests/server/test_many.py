@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from agents.tmux import PaneView, Tmux
+from agents.tmux import Tmux
+from agents.tmux_control import PaneView
 from supervisor.host import files
 from supervisor.server import lock
 from supervisor.server.attempts.observe import Observer

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 # bell of a screen that looks at the crew, and the desktop. A person's own tmux is never touched: their bell is that of the terminal
 # in which one of these is open.
 #
-# Texts are of agents in part: the status line gets them as `agents.tmux.tmux_server.said_text`, the desktop as an argument that is no
+# Texts are of agents in part: the status line gets them as `agents.tmux.said_text`, the desktop as an argument that is no
 # option, without marks of its markup and without the escapes that `notify-send` reads.
 
 

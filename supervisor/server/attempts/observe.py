@@ -16,7 +16,8 @@ from agents import hook_client, protocols
 from agents.kinds import of_task
 from agents.protocols import Live
 from agents.status import NEEDS_PERSON, AgentState, Evidence, Heard, Source, Status, hear, permissions, tool
-from agents.tmux import PaneView, ServerGone, Tmux
+from agents.tmux import ServerGone, Tmux
+from agents.tmux_control import PaneView
 from supervisor.gateway.admission.bucket import Bucket
 from supervisor.host import files, processes, untrusted_fs
 from supervisor.host.clock import Clock

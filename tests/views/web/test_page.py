@@ -145,11 +145,11 @@ def test_with_the_keyboard_alone(visit: Visit, crewed: House) -> None:
 def _screen(house: House, name: str, text: str) -> bool:
     import os
 
-    from agents.tmux import tmux_server
+    from agents import tmux
     from supervisor.kernel.records import attempt_name
 
     view = house.task(name)
-    shown = tmux_server.look(house.home.tmux_socket, str(view.pane_id), attempt_name(view.id, view.epoch), os.environ)
+    shown = tmux.look(house.home.tmux_socket, str(view.pane_id), attempt_name(view.id, view.epoch), os.environ)
     return any(text in line for line in shown.lines)
 
 

@@ -1,4 +1,4 @@
-"""Sessions of agents on a private tmux server."""
+"""The only door to tmux: sessions of agents on a private tmux server."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from agents.tmux import control
-from agents.tmux.control import READY, Block, ClientLost, ControlClient, PaneView, unpack_tags
+from agents import tmux_control
+from agents.tmux_control import READY, Block, ClientLost, ControlClient, PaneView, unpack_tags
 from supervisor.host import files
 from supervisor.kernel.errors import UNSEEN, NotFound, ToolFailed
 from supervisor.kernel.format import duration
@@ -222,7 +222,7 @@ class Tmux:
         self._socket = socket
         self._deadline_s = deadline_s
         self._binary = binary
-        self._env = control.scrubbed(os.environ)
+        self._env = tmux_control.scrubbed(os.environ)
         self._client = ControlClient(self._argv("-N"), _ATTACH, self._env, Path(f"{socket}.turn"), deadline_s)
         self._sending = threading.Lock()
         self._known_good = False
@@ -239,12 +239,12 @@ class Tmux:
 
     def server_pid(self) -> int | None:
         """The server's process, or None when none listens. Asks the kernel, not the server: right even when it hangs."""
-        return control.server_pid(self._socket)
+        return tmux_control.server_pid(self._socket)
 
     def reach(self) -> int | None:
         """As `server_pid`; a server whose socket was removed makes it again first, unless another one listens in its place."""
         pid, ends_at = self.server_pid(), time.monotonic() + _BACK_S
-        if pid is None and control.bring_back(self._socket):
+        if pid is None and tmux_control.bring_back(self._socket):
             while (pid := self.server_pid()) is None and time.monotonic() < ends_at:
                 time.sleep(_START_PAUSE_S)
         return pid
@@ -279,7 +279,7 @@ class Tmux:
         answer = self._ask(
             (*new, *place, "--", *_direct(argv)),
             *(("set-option", "-t", where, f"@nightcrew_{key}", value) for key, value in tags.items()),
-            ("set-option", "-p", "-t", where, "@nightcrew_pane", control.pack_tags(tags)),
+            ("set-option", "-p", "-t", where, "@nightcrew_pane", tmux_control.pack_tags(tags)),
             on=name,
         )[0]
         session_id, pane_id, pid = answer.text.split()
@@ -290,7 +290,7 @@ class Tmux:
 
         A pane that is `closed` and not yet `dead` has its exit status at the next call.
         """
-        panes = control.parse_panes(self._ask(("list-panes", "-a", "-F", control.FORMAT))[0].lines)
+        panes = tmux_control.parse_panes(self._ask(("list-panes", "-a", "-F", tmux_control.FORMAT))[0].lines)
         if any(pane.closed and not pane.dead for pane in panes):
             self._let_server_reap()
         return panes
@@ -418,13 +418,13 @@ class Tmux:
     def _gone(self, why: str = "nobody listens") -> ServerGone:
         return ServerGone("no tmux server runs", on=str(self._socket), why=why, hint="nightcrew up")
 
-    def _start(self) -> control.Finished:
+    def _start(self) -> tmux_control.Finished:
         self._require()
-        return control.run(self._argv(*control.START), self._env, self._deadline_s)
+        return tmux_control.run(self._argv(*tmux_control.START), self._env, self._deadline_s)
 
     def _require(self) -> None:
         if not self._known_good:
-            control.require(self._binary, self._env, self._deadline_s)
+            tmux_control.require(self._binary, self._env, self._deadline_s)
             self._known_good = True
 
     def _argv(self, *words: str) -> tuple[str, ...]:
@@ -433,7 +433,7 @@ class Tmux:
 
 def _passing(said: str) -> bool:
     """An old server that is on its way out takes a client that just came down with it; the next try meets none."""
-    return not said or control.CUT in said or "lost server" in said
+    return not said or tmux_control.CUT in said or "lost server" in said
 
 
 def _check_spawn(name: str, argv: Sequence[str], cwd: Path, tags: Mapping[str, str]) -> None:
@@ -510,13 +510,13 @@ def look(socket: Path, pane_id: str, attempt: str, environ: Mapping[str, str], *
     """The screen of a pane that is `attempt`'s: after a restart of the server its number is another's. Raises NotFound, ToolFailed,
     ToolMissing."""
     argv = (binary, "-u", "-N", "-S", os.fspath(socket), "display-message", "-p", "-t", pane_id, _FACTS)
-    process = control.open_group((*argv, ";", "capture-pane", "-p", "-e", "-t", pane_id), control.scrubbed(environ))
+    process = tmux_control.open_group((*argv, ";", "capture-pane", "-p", "-e", "-t", pane_id), tmux_control.scrubbed(environ))
     try:
         out, _ = process.communicate(timeout=LOOK_S)
     except subprocess.TimeoutExpired:
         raise ToolFailed("tmux did not answer", on=pane_id, why=f"no end within {duration(LOOK_S)}", hint="nightcrew doctor") from None
     finally:
-        control.kill_group(process)
+        tmux_control.kill_group(process)
     first, _, rest = out.decode("utf-8", "replace").partition("\n")
     facts = first.split(" ", 6)
     if process.returncode or len(facts) < 7 or unpack_tags(facts[6]).get("attempt") != attempt:
