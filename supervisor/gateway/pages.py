@@ -14,7 +14,6 @@ from supervisor.gateway.admission.budget import Budget, Budgets, Pot
 from supervisor.gateway.admission.types import AgentView, PoolView, TrafficView
 from supervisor.host import secrets
 from supervisor.host.paths import Home
-from supervisor.kernel import tokens
 from supervisor.kernel.errors import NightcrewError, NotRunning, TimedOut, ToolFailed
 from supervisor.kernel.format import duration
 
@@ -36,7 +35,7 @@ def fetch(home: Home, page: str, *, post: bool = False, timeout_s: float = 5.0, 
     """
     connection = _OverSocket(str(home.gateway_socket), timeout_s)
     headers = {
-        "Authorization": f"Bearer {tokens.admin(secrets.own(home.secret))}",
+        "Authorization": f"Bearer {secrets.admin(secrets.own(home.secret))}",
         **({"Content-Type": "application/json"} if body else {}),
     }
     try:

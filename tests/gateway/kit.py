@@ -35,7 +35,7 @@ from supervisor.gateway.proxy.upstreams import Timeouts
 from supervisor.host import files, secrets
 from supervisor.host.clock import Clock, SystemClock
 from supervisor.host.paths import Home
-from supervisor.kernel import codec, tokens
+from supervisor.kernel import codec
 from supervisor.kernel.spec import TaskSpec
 from supervisor.kernel.states import TaskClass
 from supervisor.server import prices
@@ -89,7 +89,7 @@ class Crew:
             self._db.execute("UPDATE run SET night = id WHERE id = ?", (run,))
             self._db.execute(made, (run, night_max))
         self._db.execute("INSERT INTO attempt (task, epoch, state, created) VALUES (?, ?, 'running', 0)", (task, epoch))
-        return tokens.derive(self.secret, task, epoch)
+        return secrets.derive(self.secret, task, epoch)
 
     def end(self, task: str) -> None:
         """Its newest attempt has ended."""
@@ -102,7 +102,7 @@ class Crew:
     @property
     def admin(self) -> dict[str, str]:
         """The header that opens the gateway's own pages."""
-        return {"Authorization": f"Bearer {tokens.admin(self.secret)}"}
+        return {"Authorization": f"Bearer {secrets.admin(self.secret)}"}
 
     def close(self) -> None:
         """Give the ledger back."""

@@ -20,7 +20,6 @@ from supervisor.client import protocol
 from supervisor.host import files, secrets
 from supervisor.host.clock import SystemClock
 from supervisor.host.paths import Home
-from supervisor.kernel import tokens
 from supervisor.kernel.errors import Refused, UsageError
 from supervisor.sandbox import executors
 from supervisor.sandbox.policy import Tier
@@ -77,7 +76,7 @@ class Agent:
         return str(self.explained()["state"])
 
     def token(self, name_of: str = "agent") -> str:
-        return tokens.derive(secrets.own(self.house.home.secret), self.house.task(name_of).id, 1)
+        return secrets.derive(secrets.own(self.house.home.secret), self.house.task(name_of).id, 1)
 
     def ask(self, name: object, event: object, name_of: str = "agent") -> None:
         self.call(self.token(name_of), name, event)

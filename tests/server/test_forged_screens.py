@@ -10,7 +10,6 @@ from agents import status as hints
 from agents.status import AgentState, Evidence, Source, fuse
 from supervisor.client import protocol
 from supervisor.host import secrets
-from supervisor.kernel import tokens
 from tests.support import House, plan_of, shell_task, wait_until
 
 RESULT = '{"type":"result","subtype":"success","is_error":false,"result":"TASK DONE"}'
@@ -38,7 +37,7 @@ def test_a_forged_title_and_forged_words_change_no_state(house: House) -> None:
         ("unknown", False),
         ("working", False),
     ]
-    token = tokens.derive(secrets.own(house.home.secret), house.task("shown").id, 1)
+    token = secrets.derive(secrets.own(house.home.secret), house.task("shown").id, 1)
     event = {"name": "UserPromptSubmit", "event": {"session_id": "own"}}
     protocol.call(house.home.agents_socket, "hook", event, timeout_s=30, token=token)
     assert (explained("shown")["state"], "Action Required" in explained("shown")["look"]) == ("working", True)

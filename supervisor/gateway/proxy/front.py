@@ -38,7 +38,8 @@ from supervisor.gateway.proxy.forward import (
 from supervisor.gateway.proxy.upstreams import Cut, Reply, Unreachable, outgoing
 from supervisor.gateway.wire.headers import carried
 from supervisor.gateway.wire.requests import OF_BATCHES, Asked, BadRequest, Endpoint, Recognised
-from supervisor.kernel import codec, tokens
+from supervisor.host import secrets
+from supervisor.kernel import codec
 from supervisor.kernel.audit import Level
 from supervisor.kernel.errors import LedgerError, NightcrewError
 from supervisor.kernel.format import duration
@@ -82,7 +83,7 @@ class Roster:
         read_at, agent = self._known.get(token, (-FRESH_S, None))
         if self._now() - read_at < FRESH_S:
             return agent
-        name = tokens.check(self._secret, token)
+        name = secrets.check(self._secret, token)
         if name is None:
             return None
         agent = await asyncio.get_running_loop().run_in_executor(self._thread, self._read, *name)
@@ -102,7 +103,7 @@ class Roster:
 
     def name(self, token: str) -> str:
         """`task:epoch` of a token of ours, whether or not its attempt lives; empty for any other."""
-        found = tokens.check(self._secret, token)
+        found = secrets.check(self._secret, token)
         return attempt_name(*found) if found is not None else ""
 
     async def close(self) -> None:
@@ -191,7 +192,7 @@ async def identify(roster: Roster, headers: Mapping[str, str], in_address: str) 
     are refused: nobody has both by right.
     """
     keys = list(carried(headers))
-    ours = {text for text in (in_address, *keys) if text.startswith(tokens.PREFIX)}
+    ours = {text for text in (in_address, *keys) if text.startswith(secrets.PREFIX)}
     if len(ours) != 1:
         return Stranger("there are tokens of two attempts in it" if ours else "there is no attempt token in it")
     token = ours.pop()
@@ -199,7 +200,7 @@ async def identify(roster: Roster, headers: Mapping[str, str], in_address: str) 
     if agent is None:
         name = roster.name(token)
         return Stranger(f"the attempt of its token has ended ({name})", ended=True) if name else Stranger("its attempt token is wrong")
-    return Caller(agent, own_login=any(not text.startswith(tokens.PREFIX) for text in keys))
+    return Caller(agent, own_login=any(not text.startswith(secrets.PREFIX) for text in keys))
 
 
 # Browser guard

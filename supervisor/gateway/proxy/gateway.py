@@ -42,7 +42,6 @@ from supervisor.host import secrets, unix_sockets
 from supervisor.host.audit_log import Audit
 from supervisor.host.clock import Clock, SystemClock, moment
 from supervisor.host.paths import Home
-from supervisor.kernel import tokens
 from supervisor.kernel.admission import Slept, between
 from supervisor.kernel.audit import log_format
 from supervisor.kernel.errors import NightcrewError, Refused, ToolFailed
@@ -524,8 +523,8 @@ class StatusRoutes:
 
         async def page(request: web.BaseRequest) -> web.Response:
             found = list(carried({"authorization": request.headers.get("Authorization", "")}))
-            if not found or not (tokens.is_admin(self._secret, found[0]) or also(found[0])):
-                agent = any(text.startswith(tokens.PREFIX) for text in found)
+            if not found or not (secrets.is_admin(self._secret, found[0]) or also(found[0])):
+                agent = any(text.startswith(secrets.PREFIX) for text in found)
                 self._context.log.refused(f"{403 if agent else 401} {request.method} {request.path}: it is not the admin's")
                 return _json({"error": "this page is for its user alone"}, 403 if agent else 401)
             if request.method != method:

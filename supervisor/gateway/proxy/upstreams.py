@@ -27,7 +27,7 @@ from yarl import URL
 
 from supervisor.gateway import keys, wire
 from supervisor.gateway.wire.headers import carried
-from supervisor.kernel import tokens
+from supervisor.host import secrets
 from supervisor.kernel.format import duration
 from supervisor.kernel.gateway_settings import Upstream
 
@@ -395,4 +395,4 @@ def _own_login(headers: Mapping[str, str]) -> dict[str, str]:
     """The client's own keys; a header in which our token stands is not one."""
     lower = {name.lower(): value for name, value in headers.items()}
     names = [name for name in wire.CLIENT_AUTH_HEADERS if name in lower and name not in wire.HOP_BY_HOP and name != "cookie"]
-    return {name: lower[name] for name in names if not any(text.startswith(tokens.PREFIX) for text in carried({name: lower[name]}))}
+    return {name: lower[name] for name in names if not any(text.startswith(secrets.PREFIX) for text in carried({name: lower[name]}))}

@@ -29,7 +29,6 @@ from supervisor.gateway.admission.traffic import Traffic
 from supervisor.gateway.admission.types import Agent, Arrived, End, Ended, LaneKey, Usage
 from supervisor.host import files, secrets
 from supervisor.host.paths import Home
-from supervisor.kernel import tokens
 from supervisor.kernel.decision import MarkRunning, SetState, Start
 from supervisor.kernel.errors import ToolFailed
 from supervisor.kernel.gateway_settings import Api, GatewaySettings, Limits, Upstream
@@ -76,7 +75,7 @@ def agents(home: Home, count: int) -> list[str]:
         ledger.commit([Start(name, 1, "") for name in names])
         ledger.commit([MarkRunning(name, 1) for name in names])
     secret = secrets.own(home.secret)
-    return [tokens.derive(secret, name, 1) for name in names]
+    return [secrets.derive(secret, name, 1) for name in names]
 
 
 @contextlib.contextmanager
