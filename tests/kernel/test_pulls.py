@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.features.pull_requests import remarks as pull_requests_remarks
+from supervisor.features.pull_requests import rules
 from supervisor.features.pull_requests import rules as pull_requests_rules
 from supervisor.features.pull_requests.forge import PAGE, Forge, Found, GitHub, GitLab, newest
 from supervisor.features.pull_requests.remarks import BEGIN, END, PULL_REMARKS_LINES_MAX, PULL_REMARKS_TEXT_MAX, REMARKS_MAX, Facts, Remark
 from supervisor.features.pull_requests.rules import Lease, PullRequest, State, Tool
-from supervisor.kernel import remotes
 from supervisor.kernel.errors import Refused, ToolFailed, UsageError
 
 ONE, TWO, THREE = "1" * 40, "2" * 40, "3" * 40
@@ -124,7 +124,7 @@ def test_remarks_are_quoted_as_a_strangers_words() -> None:
     assert "One remark came back" in pull_requests_remarks.prompt("r/t", "l", pull_requests_remarks.Round((remark(1),), 0, 0))
 
 
-HUB, LAB = GitHub(remotes.parse("git@github.com:o/r.git")), GitLab(remotes.parse("https://gitlab.com/g/s/r"))
+HUB, LAB = GitHub(rules.parse("git@github.com:o/r.git")), GitLab(rules.parse("https://gitlab.com/g/s/r"))
 PULL = {
     "number": 7, "html_url": "https://h/7", "state": "open", "draft": True, "head": {"ref": "b", "sha": ONE}, "base": {"ref": "main"},
     "title": "t", "body": None, "node_id": "PR_7", "merged_at": None,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from supervisor.features.pull_requests.rules import Forge, compare_url, parse, scrubbed
 from supervisor.kernel.errors import Refused
-from supervisor.kernel.remotes import Forge, compare_url, parse, scrubbed
 
 COMPARED = [
     ("https://github.com/o/r.git", Forge.GITHUB, "https://github.com/o/r/compare/main...a/b%20c?expand=1"),

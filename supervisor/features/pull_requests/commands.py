@@ -16,7 +16,7 @@ import click
 
 from supervisor.client import common, follow, follow_up
 from supervisor.client.names import done_name
-from supervisor.features.pull_requests import forge
+from supervisor.features.pull_requests import forge, rules
 from supervisor.features.pull_requests import push as pushing
 from supervisor.features.pull_requests import remarks as pull_requests_remarks
 from supervisor.features.pull_requests import rows as pull_requests_rows
@@ -24,15 +24,13 @@ from supervisor.features.pull_requests import rules as pull_requests_rules
 from supervisor.features.pull_requests.forge import PAGE, PAGES_MAX, ForgeTool, Found, Listed
 from supervisor.features.pull_requests.push import Pusher
 from supervisor.features.pull_requests.remarks import Remark, Round
-from supervisor.features.pull_requests.rules import PullRequest, State, Tool, short_branch
+from supervisor.features.pull_requests.rules import Forge, PullRequest, RemoteUrl, State, Tool, short_branch
 from supervisor.gateway.keys import Redactor
 from supervisor.host import files
 from supervisor.host.failpoint import failpoint
 from supervisor.host.paths import Home, home
-from supervisor.kernel import remotes
 from supervisor.kernel.errors import NeedsHuman, NotFound, Refused, UsageError, one_line
 from supervisor.kernel.format import many
-from supervisor.kernel.remotes import Forge, RemoteUrl
 from supervisor.results import candidates, conflicts, reviews, taking
 from supervisor.results.candidates import Standing
 from supervisor.results.reviews import Review
@@ -197,7 +195,7 @@ class Order:
     @property
     def compare_url(self) -> str:
         """Where a person opens the pull request by hand; may be empty."""
-        return remotes.compare_url(self.target, self.base, self.branch)
+        return rules.compare_url(self.target, self.base, self.branch)
 
     def shape(self, found: Found | None, *, pushed: bool) -> dict[str, Any]:
         """As `--json` has it, with the pull request that the host knows."""
@@ -542,7 +540,7 @@ def sync(where: Home, name: str, options: Mapping[str, Any], environ: Mapping[st
 
 
 def _door(where: Home, known: PullRequest, asked: str | None, environ: Mapping[str, str]) -> ForgeTool:
-    url = remotes.parse(known.remote)
+    url = rules.parse(known.remote)
     tool = tool_for(where, url, asked or (known.tool if known.number else None), environ)
     door = forge.door(tool, url, environ, where)
     if door is None:

@@ -18,12 +18,11 @@ from typing import Any
 from urllib.parse import quote
 
 from supervisor.features.pull_requests.remarks import Remark
-from supervisor.features.pull_requests.rules import State, Tool
+from supervisor.features.pull_requests.rules import RemoteUrl, State, Tool, scrubbed
 from supervisor.host import files
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import HostError, NeedsHuman, NotFound, Refused, TimedOut, ToolFailed, ToolMissing, last_line, one_line
 from supervisor.kernel.format import duration
-from supervisor.kernel.remotes import RemoteUrl, scrubbed
 
 PAGE = 100
 PAGES_MAX = 5

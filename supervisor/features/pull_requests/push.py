@@ -22,11 +22,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from supervisor.features.pull_requests import rules
+from supervisor.features.pull_requests.rules import PROTOCOLS, RemoteUrl
 from supervisor.host import files
-from supervisor.kernel import remotes
 from supervisor.kernel.errors import NightcrewError, NotFound, Refused, ToolFailed, ToolHung, ToolMissing, one_line
 from supervisor.kernel.format import duration
-from supervisor.kernel.remotes import PROTOCOLS, RemoteUrl
 from worktrees.git import config_text, last_words, wrap_os_errors
 from worktrees.repository import Repository
 
@@ -144,7 +144,7 @@ class Pusher:
         done = self._git(("remote", "get-url", "--push", self._name), ASK_S)
         if done.code != 0:
             raise ToolFailed("git cannot tell where it would push", on=self._remote.url.plain, why=_words(last_words(done.err)))
-        return remotes.parse(done.out.removesuffix("\n"))
+        return rules.parse(done.out.removesuffix("\n"))
 
     def tip(self, branch: str) -> str:
         """The commit that a branch of the remote is at now; empty: it has none of that name. Raises as `push`, and Refused when the remote
@@ -270,7 +270,7 @@ def _said_by_git(err: str) -> list[str]:
 
 
 def _words(text: str) -> str:
-    shown = remotes.scrubbed(one_line(text))
+    shown = rules.scrubbed(one_line(text))
     return shown if len(shown) <= WORDS_MAX else f"{shown[:WORDS_MAX]}…"
 
 
@@ -322,7 +322,7 @@ def remote_of(repository: Repository, base: str, name: str) -> Remote:
         raise Refused(
             "will not push there", on=chosen, why="the remote has several URLs", kept="everything", hint="name another with --remote"
         )
-    return Remote(chosen, remotes.parse(urls[0]))
+    return Remote(chosen, rules.parse(urls[0]))
 
 
 def base_on_remote(repository: Repository, base: str) -> str:
