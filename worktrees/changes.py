@@ -16,7 +16,7 @@ from supervisor.host import untrusted_fs
 from supervisor.host.untrusted_fs import Folder, folder, open_plain
 from supervisor.kernel.errors import ToolFailed, one_line
 from supervisor.sandbox.policy import SHARED_OBJECTS
-from worktrees import backends, refs, registration
+from worktrees import backends, registration, repository
 from worktrees.backends import GITLINK, Entry, entries
 from worktrees.git import BULK_S, Git, Place, wrap_os_errors
 
@@ -209,7 +209,7 @@ def disarm(env: Environment, *, objects: bool = True) -> list[str]:
     """
     look, act = _own_files(env)
     with wrap_os_errors(env.path):
-        found = refs.clear(env.repo, env.branch_ref)
+        found = repository.clear(env.repo, env.branch_ref)
         if env.alone is None:
             found += _search(env.admin_dir, _set_aside(env.admin_dir), _any, f"{env.admin_dir.name}/")
             found += disarm_objects(env.repo) if objects else []

@@ -33,7 +33,7 @@ from supervisor.host import files
 from supervisor.host.untrusted_fs import Folder, entries, folder
 from supervisor.kernel.errors import NightcrewError, ToolFailed
 from supervisor.sandbox import namespaces
-from worktrees import changes, collect_work, refs, rescue
+from worktrees import changes, collect_work, repository, rescue
 from worktrees.environments import Alone, Environment, open_env
 from worktrees.git import ENVIRONMENT, IDENTITY, Git, Opened, wrap_os_errors
 from worktrees.private_repository import alternates
@@ -252,7 +252,7 @@ def _refs(env: Environment) -> dict[str, str]:
 
 def _adopt(env: Environment, known: Mapping[str, str]) -> None:
     """Let the rescue refs of the attempt's own repository stand where those of the person's do: so what is made here continues them."""
-    moves = "".join(f"update {ref} {oid}\n" for ref, oid in known.items() if not ref.startswith(f"{refs.HEADS}/"))
+    moves = "".join(f"update {ref} {oid}\n" for ref, oid in known.items() if not ref.startswith(f"{repository.HEADS}/"))
     if moves:
         env.repo.run("update-ref", "--no-deref", "--stdin", stdin=moves.encode())
 

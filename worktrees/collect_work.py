@@ -34,13 +34,13 @@ from supervisor.sandbox import policy as sandbox
 from supervisor.sandbox.executors import Executor
 from supervisor.sandbox.policy import Network, Policy, Tier
 from worktrees import changes as blocking_files
-from worktrees import git, pack_import, private_repository, refs, rescue
+from worktrees import git, pack_import, private_repository, repository, rescue
 from worktrees.backends import UserOverlay
 from worktrees.changes import observe
 from worktrees.environments import Environment, has_successor, shown
 from worktrees.git import BULK_S, config_text, wrap_os_errors
 from worktrees.private_repository import beside
-from worktrees.refs import Update
+from worktrees.repository import Update
 from worktrees.rescue import Secured
 from worktrees.templates import read
 
@@ -450,7 +450,7 @@ def _take(
     if not updates:
         return
     if all(update.new in had for update in updates):
-        refs.move_all(env.repo, updates, _WHY)
+        repository.move_all(env.repo, updates, _WHY)
     else:
         watch = git.StallDetector(helper.pid)
         pack_import.take(env.repo, helper.stdout, updates, sorted(had), _WHY, deadline_s=deadline_s, is_still=watch.look)
@@ -475,7 +475,7 @@ def _whole(env: Environment, ours: Mapping[str, str]) -> dict[str, str]:
 
 def _ours(env: Environment, found: Mapping[str, str]) -> dict[str, str]:
     """The task's refs that nobody but us and the person moves."""
-    return {ref: oid for ref, oid in found.items() if ref == env.branch_ref or not ref.startswith(f"{refs.HEADS}/")}
+    return {ref: oid for ref, oid in found.items() if ref == env.branch_ref or not ref.startswith(f"{repository.HEADS}/")}
 
 
 def _follow(env: Environment, tip: str) -> None:

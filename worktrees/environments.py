@@ -19,7 +19,7 @@ from supervisor.host import files, scratch
 from supervisor.host.untrusted_fs import Folder, entries, folder, remove_tree
 from supervisor.kernel.errors import HostError, NotFound, Refused, Tampered, ToolFailed
 from supervisor.kernel.records import attempt_name, branch_name, rescue_ref, tips_ref
-from worktrees import backends, private_repository, refs, registration, templates
+from worktrees import backends, private_repository, registration, repository, templates
 from worktrees.backends import Backend, UserOverlay
 from worktrees.git import BULK_S, CHECKOUT_S, Place, wrap_os_errors
 from worktrees.locks import MountNamespace
@@ -55,11 +55,11 @@ def write_new(repo: Repository, branch: str, oid: str, why: str) -> bool:
     """
     if is_unusual(repo):
         return False
-    ref = f"{refs.HEADS}/{branch}"
+    ref = f"{repository.HEADS}/{branch}"
     with wrap_os_errors(repo.common_dir / ref):
-        refs.clear(repo, ref)
+        repository.clear(repo, ref)
         # Not so when a ref stands where a directory must be, or git removed the empty directory meanwhile.
-        with contextlib.suppress(FileExistsError, NotADirectoryError, FileNotFoundError), _room(repo, refs.HEADS, branch) as here:
+        with contextlib.suppress(FileExistsError, NotADirectoryError, FileNotFoundError), _room(repo, repository.HEADS, branch) as here:
             return _is_written(repo, here, ref, oid, why)
     return False
 
@@ -98,7 +98,7 @@ def _is_written(repo: Repository, here: Folder, ref: str, oid: str, why: str) ->
     fresh = here.draft(name, f"{oid}\n".encode())  # no ref: git passes over what begins with a dot
     line = f"{'0' * len(oid)} {oid} nightcrew <nightcrew@localhost> {int(time.time())} +0000\t{why}\n"
     try:
-        with _room(repo, f"logs/{refs.HEADS}", ref.removeprefix(f"{refs.HEADS}/")) as logs:
+        with _room(repo, f"logs/{repository.HEADS}", ref.removeprefix(f"{repository.HEADS}/")) as logs:
             # Not so when the log of another branch is in the way, when somebody was faster, or where the file system has no links.
             return logs.append(name, line.encode()) and here.link(fresh, name)
     finally:
@@ -173,13 +173,13 @@ def _keep(repo: Repository, ref: str, tip: str) -> None:
     old = repo.commit(ref)
     if old:
         tip = repo.write_commit(repo.tree(tip), (tip, old), b"nightcrew: left by an attempt that was not secured\n")
-    refs.move(repo, ref, tip, old, "nightcrew: the next attempt takes the branch")
+    repository.move(repo, ref, tip, old, "nightcrew: the next attempt takes the branch")
 
 
 def find(repo: Repository, task: str) -> tuple[str, Path | None] | None:
     """Commit of the work branch and the worktree that has it checked out."""
     ref = f"refs/heads/{branch_name(task)}"
-    answer = refs.over_all(repo, "for-each-ref", "--format=%(objectname) %(worktreepath)", ref)
+    answer = repository.over_all(repo, "for-each-ref", "--format=%(objectname) %(worktreepath)", ref)
     if not answer.text:
         return None
     tip, _, holder = answer.text.partition(" ")
@@ -188,7 +188,7 @@ def find(repo: Repository, task: str) -> tuple[str, Path | None] | None:
 
 def move(repo: Repository, task: str, to: str, expected: str) -> None:
     """Compare and swap: `expected` "" means the branch must not exist, `to` "" means delete it."""
-    refs.move(repo, f"{refs.HEADS}/{branch_name(task)}", to, expected, f"nightcrew: {task}")
+    repository.move(repo, f"{repository.HEADS}/{branch_name(task)}", to, expected, f"nightcrew: {task}")
 
 
 def is_safe(repo: Repository, task: str, tip: str, base: str) -> bool:
@@ -573,7 +573,7 @@ def take_away(env: Environment, *, force: bool) -> None:
     with wrap_os_errors(beside(env.path)):
         mark_removed(env.path)
     flags = ("--force",) if force or layered or env.private is not None else ()
-    refs.over_all(env.repo, "worktree", "remove", *flags, str(env.path), deadline_s=BULK_S)
+    repository.over_all(env.repo, "worktree", "remove", *flags, str(env.path), deadline_s=BULK_S)
     with wrap_os_errors(beside(env.path)):
         remove_beside(env.path)
 

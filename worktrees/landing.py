@@ -14,11 +14,10 @@ from supervisor.kernel import train_orders
 from supervisor.kernel.errors import NotFound, Refused, ToolFailed, ToolHung, UsageError, one_line, some_of
 from supervisor.kernel.records import left_ref, merge_branch
 from supervisor.kernel.train_orders import GeneratedRule, Method, Person, Terms
-from worktrees import merge, pack_import, refs, repository, tree_merge
+from worktrees import merge, pack_import, repository, tree_merge
 from worktrees.git import BULK_S, CHECKOUT_S, IDENTITY
 from worktrees.merge import ByHand, quoted, refused
-from worktrees.refs import HEADS, Update
-from worktrees.repository import File, Repository, Source, current_branch, discover, drivers, files, operation
+from worktrees.repository import HEADS, File, Repository, Source, Update, current_branch, discover, drivers, files, operation
 from worktrees.tree_merge import GONE, LINK, Changes
 
 # Landing
@@ -157,7 +156,7 @@ def _moved_ref(repo: Repository, branch: str, old: str, new: str) -> Moved | ByH
     if why := merge.bypassed_hooks(repo, merge.REF_HOOK):
         return ByHand(why, (by_hand(repo, branch, old, new),))
     try:
-        refs.move(repo, ref, new, old, "nightcrew land")
+        repository.move(repo, ref, new, old, "nightcrew land")
     except ToolFailed as error:
         raise refused(branch, error.why, _log(repo, old, branch)) from error
     return Moved(new, None)
@@ -188,7 +187,7 @@ def _holder_at_rest(repo: Repository, branch: str) -> Repository | None:
 
 def _checkouts(repo: Repository, branch: str) -> list[Path]:
     """Where the branch is checked out. The main worktree comes first, and where its git directory lies elsewhere git misnames it."""
-    said = refs.over_all(repo, "worktree", "list", "--porcelain", "-z").text
+    said = repository.over_all(repo, "worktree", "list", "--porcelain", "-z").text
     entries = [entry.split("\0") for entry in said.split("\0\0")]
     if repo.git_dir == repo.common_dir:
         entries[0][0] = str(repo.root)
@@ -399,9 +398,9 @@ def _existing(repo: Repository, oids: Sequence[str]) -> set[str]:
 
 def _publish(repo: Repository, name: str, base: str, tip: str, left: Sequence[Left]) -> None:
     """Move the branch and what keeps the edits that were left out, in one transaction. The last step, and the only one that others see."""
-    branch = f"{refs.HEADS}/{merge_branch(name)}"
+    branch = f"{repository.HEADS}/{merge_branch(name)}"
     with repo.git.lock(repo.common_dir):
-        rows = refs.over_all(
+        rows = repository.over_all(
             repo, "for-each-ref", "--format=%(refname) %(objectname) %(worktreepath)", branch, left_ref(name, "").rstrip("/")
         )
         stand = {row[0]: row[1:] for row in (line.split(" ", 2) for line in rows.text.splitlines())}
@@ -412,7 +411,7 @@ def _publish(repo: Repository, name: str, base: str, tip: str, left: Sequence[Le
         updates += [Update(ref, wanted.get(ref, ""), oid) for ref, (oid, _) in stand.items() if wanted.get(ref) != oid]
         updates += [Update(ref, oid, "") for ref, oid in wanted.items() if ref not in stand]
         if updates:
-            refs.move_all(repo, updates, f"nightcrew: map {name}")
+            repository.move_all(repo, updates, f"nightcrew: map {name}")
 
 
 def _refuse_theirs(repo: Repository, name: str, base: str, old: str, holder: str) -> None:
@@ -472,7 +471,7 @@ def restore(repo: Repository, rescue: str, branch: str) -> Restored:
         if stands:
             why = f"a branch of that name stands on {stands[:12]}"
             raise Refused("nothing was restored", on=branch, why=why, kept="that branch", hint="--branch NAME gives it another name")
-        refs.move(repo, f"refs/heads/{branch}", commit, "", "nightcrew: restored")
+        repository.move(repo, f"refs/heads/{branch}", commit, "", "nightcrew: restored")
     return Restored(branch, commit, is_new=True)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from supervisor.config import project
 from supervisor.kernel.errors import ConfigError, Refused, ToolFailed, ToolHung, one_line, some_of
 from supervisor.kernel.train_orders import GeneratedRule, Person
-from worktrees import locks, refs, repository, tree_merge
+from worktrees import locks, repository, tree_merge
 from worktrees.changes import observe
 from worktrees.git import BULK_S, failure, wrap_os_errors
 from worktrees.repository import Repository, drivers, main_root
@@ -330,12 +330,12 @@ def _walk(repo: Repository, tips: Iterable[str]) -> dict[str, tuple[str, ...]] |
     """Each commit that is on no branch of the person's, with its parents; None when there are too many."""
     asked = "".join(f"{tip}\n" for tip in sorted(tips)).encode()
     argv = ("rev-list", "--parents", f"--max-count={_WALK_MAX + 1}", "--stdin", *_NOT_THEIRS)
-    lines = refs.over_all(repo, *argv, stdin=asked).text.splitlines()
+    lines = repository.over_all(repo, *argv, stdin=asked).text.splitlines()
     return {oid: tuple(parents) for oid, *parents in map(str.split, lines)} if len(lines) <= _WALK_MAX else None
 
 
 def _count(repo: Repository, tip: str) -> int:
-    return int(refs.over_all(repo, "rev-list", "--count", tip, *_NOT_THEIRS).text)
+    return int(repository.over_all(repo, "rev-list", "--count", tip, *_NOT_THEIRS).text)
 
 
 def _lost(parents: Mapping[str, tuple[str, ...]], tip: str) -> _Lost:
@@ -353,7 +353,7 @@ def _lost(parents: Mapping[str, tuple[str, ...]], tip: str) -> _Lost:
 def _targets(repo: Repository) -> dict[str, str]:
     """Commits that may hold a patch, each with the name of its branch: where the checkout is, and the branches that moved last."""
     flags = ("--sort=-committerdate", "--format=%(objectname) %(refname)")
-    lines = refs.over_all(repo, "for-each-ref", *flags, "refs/heads", "refs/remotes").text.splitlines()
+    lines = repository.over_all(repo, "for-each-ref", *flags, "refs/heads", "refs/remotes").text.splitlines()
     pairs = [line.split(" ", 1) for line in lines]
     theirs = [
         (oid, ref.removeprefix("refs/heads/").removeprefix("refs/")) for oid, ref in pairs if not ref.startswith(f"refs/heads/{OURS}")

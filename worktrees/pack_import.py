@@ -21,11 +21,10 @@ from supervisor.host.scratch import locked_directory
 from supervisor.host.untrusted_fs import open_plain
 from supervisor.kernel.errors import DiskFull, NightcrewError, Refused, ToolFailed, ToolHung
 from supervisor.kernel.format import duration
-from worktrees import changes, git, refs
+from worktrees import changes, git, repository
 from worktrees.changes import Changes
 from worktrees.git import BULK_S, Answer, Bounds, Place, last_words, wrap_os_errors
-from worktrees.refs import Update
-from worktrees.repository import Repository
+from worktrees.repository import Repository, Update
 
 # Garbage collection
 # ------------------
@@ -300,12 +299,12 @@ def take(
         intake.receive(pack, is_still)
         failpoint("intake.unpacked")
         intake.check_connected(updates, known)
-        refs.compare_all(repo, updates)
+        repository.compare_all(repo, updates)
         failpoint("intake.connected")
         try:
             migrate(place, intake.objects)
             failpoint("intake.migrated")
-            refs.move_all(repo, updates, why)
+            repository.move_all(repo, updates, why)
             failpoint("intake.moved")
             intake.outlast_collection()
         finally:

@@ -20,7 +20,7 @@ from supervisor.host.untrusted_fs import Folder, folder, open_plain, remove_tree
 from supervisor.kernel.errors import Refused
 from supervisor.kernel.records import branch_name
 from supervisor.sandbox.policy import SHARED_OBJECTS
-from worktrees import refs
+from worktrees import repository
 from worktrees.git import Place, config_text, wrap_os_errors
 from worktrees.registration import is_unusual
 from worktrees.repository import Repository
@@ -642,5 +642,5 @@ class _Watched:
 
 
 def _rescue_refs(repo: Repository) -> dict[str, str]:
-    listed = refs.over_all(repo, "for-each-ref", "--format=%(refname) %(objectname)", _RESCUE)
+    listed = repository.over_all(repo, "for-each-ref", "--format=%(refname) %(objectname)", _RESCUE)
     return dict(line.rsplit(" ", 1) for line in os.fsdecode(listed.out).splitlines())

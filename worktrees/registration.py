@@ -23,7 +23,7 @@ from pathlib import Path
 from supervisor.host import scratch
 from supervisor.host.untrusted_fs import folder, open_plain, remove_tree
 from supervisor.kernel.errors import ToolFailed
-from worktrees import refs
+from worktrees import repository
 from worktrees.git import wrap_os_errors
 from worktrees.repository import Repository
 
@@ -122,7 +122,7 @@ def has_checkout(repo: Repository, ref: str) -> bool:
     """
     heads = None if is_unusual(repo) else _all_heads(repo.common_dir)
     if heads is None:
-        return bool(refs.over_all(repo, "for-each-ref", "--format=%(worktreepath)", ref).text)
+        return bool(repository.over_all(repo, "for-each-ref", "--format=%(worktreepath)", ref).text)
     return b"ref: " + os.fsencode(ref) in heads
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from supervisor.kernel.errors import HostError, NotFound, Refused
-from worktrees import changes, collect_work, refs, registration, rescue
+from worktrees import changes, collect_work, registration, repository, rescue
 from worktrees.collect_work import HARD, Look, Reason, Why
 from worktrees.environments import Environment, check_admin, has_successor, is_locked, mend_link, open_env, take_away
 from worktrees.git import wrap_os_errors
@@ -64,7 +64,7 @@ Alive = Callable[[Path], Sequence[int]]
 def survey(repo: Repository, envs: Sequence[Environment]) -> Branches:
     """What looks at several worktrees of one repository have in common: asked once, and to be used within seconds. Raises as `Git.run`."""
     changes.disarm_objects(repo)
-    listed = refs.over_all(repo, "for-each-ref", "--format=%(objectname)", *(env.branch_ref for env in envs)).text.split()
+    listed = repository.over_all(repo, "for-each-ref", "--format=%(objectname)", *(env.branch_ref for env in envs)).text.split()
     return Branches(repo, [*listed, *(env.base for env in envs)])
 
 
@@ -274,9 +274,9 @@ def _refuse_newcomers(env: Environment, is_alive: Alive) -> None:
 
 def _delete_branch(env: Environment, tip: str) -> None:
     """Delete the work branch when it still stands where it was secured and no other checkout, as of a retry, has it."""
-    refs.clear(env.repo, env.branch_ref)
+    repository.clear(env.repo, env.branch_ref)
     stands = rescue.refs_of(env).get(env.branch_ref, "")
     if stands == tip and not registration.has_checkout(env.repo, env.branch_ref):
-        refs.move(env.repo, env.branch_ref, "", tip, "")
+        repository.move(env.repo, env.branch_ref, "", tip, "")
     elif not stands:
-        refs.forget_asides(env.repo, env.branch_ref)
+        repository.forget_asides(env.repo, env.branch_ref)

@@ -21,7 +21,7 @@ from supervisor.kernel.errors import DiskFull, NightcrewError, Tampered, ToolFai
 from supervisor.kernel.format import many
 from supervisor.kernel.result import TAMPERING
 from supervisor.sandbox.policy import SHARED_OBJECTS
-from worktrees import changes, environments, private_repository, refs, registration
+from worktrees import changes, environments, private_repository, registration, repository
 from worktrees.changes import Changes, observe
 from worktrees.environments import Environment, check_admin, has_successor, shown
 from worktrees.git import BULK_S, wrap_os_errors
@@ -155,9 +155,9 @@ def unkept(env: Environment, found: Mapping[str, str], known: Iterable[str], mos
     A branch that a later attempt took over is not asked. Raises ToolHung. What git cannot read is left out and said.
     """
     notes: list[str] = []
-    rescued = {oid for ref, oid in found.items() if not ref.startswith(f"{refs.HEADS}/")}
+    rescued = {oid for ref, oid in found.items() if not ref.startswith(f"{repository.HEADS}/")}
     settled = {env.base, *known, *rescued, "0" * len(env.base)}
-    branches = [] if has_successor(env) else [oid for ref, oid in found.items() if ref.startswith(f"{refs.HEADS}/")]
+    branches = [] if has_successor(env) else [oid for ref, oid in found.items() if ref.startswith(f"{repository.HEADS}/")]
     reached = [f"^{oid}" for oid in sorted({env.base, *known, *rescued})]
     others = _others(env, settled, reached) if env.alone is not None else ()
     seen = [oid for oid in dict.fromkeys([*branches, *remembered(env, notes), *others]) if oid not in settled]
@@ -282,8 +282,10 @@ def _names(data: bytes, size: int) -> list[str]:
 
 def _tail(env: Environment, name: str, notes: list[str]) -> bytes:
     """The end of a file of git's: of the worktree's own, or of a branch's log. Nothing when it is not there or cannot be opened so."""
-    is_branch = name.startswith(f"{refs.HEADS}/")
-    top, below = (env.repo.common_dir / "logs" / refs.HEADS, name.removeprefix(f"{refs.HEADS}/")) if is_branch else (env.admin_dir, name)
+    is_branch = name.startswith(f"{repository.HEADS}/")
+    top, below = (
+        (env.repo.common_dir / "logs" / repository.HEADS, name.removeprefix(f"{repository.HEADS}/")) if is_branch else (env.admin_dir, name)
+    )
     above, _, last = below.rpartition("/")
     try:
         with folder(top, above) as here:
@@ -368,7 +370,7 @@ def secure_here(asked: Environment, message: bytes, *, onto_branch: bool, always
     notes = changes.disarm(asked)
     with _opened(asked) as (env, scratch):
         found = refs_of(env)
-        gone = [refs.set_aside(env.repo, ref, f"commit {found.pop(ref)[:12]}, which is gone") for ref in _gone(env, found)]
+        gone = [repository.set_aside(env.repo, ref, f"commit {found.pop(ref)[:12]}, which is gone") for ref in _gone(env, found)]
         notes += gone[: changes.SHOWN]
         tip = found.get(env.branch_ref)
         scene = _look(env, scratch, found, notes)
@@ -410,7 +412,7 @@ def set_apart(asked: Environment, message: bytes, tip: str) -> Secured:
             what = _changed_files(env, tip, news[-1])
             notes.append(f"its gate changed {what}: that is no part of the result, and {env.tips_ref} keeps it")
         if branch != tip:
-            refs.move(env.repo, env.branch_ref, tip, branch, _APART)
+            repository.move(env.repo, env.branch_ref, tip, branch, _APART)
         if apart != tip and scene.own and scene.changes.branch == env.branch_ref:
             env.repo.git.run(scene.place, "read-tree", "--reset", "-u", tip, env={"GIT_INDEX_FILE": str(scene.index)}, deadline_s=BULK_S)
             scene.index.replace(env.admin_dir / "index")
@@ -424,7 +426,7 @@ def _keep_beside(env: Environment, news: Sequence[str], old: str | None) -> None
         if new is None or not env.repo.has(new, one):
             new = joined_tips(env, one, new if new is None or not env.repo.has(one, new) else None)
     if new is not None and new != old:
-        refs.move(env.repo, env.tips_ref, new, old or "", _APART)
+        repository.move(env.repo, env.tips_ref, new, old or "", _APART)
 
 
 def _changed_files(env: Environment, tip: str, apart: str) -> str:
@@ -485,7 +487,7 @@ def _keep_tips(env: Environment, commit: Committer, found: Sequence[str], old: s
     for at in range(0, len(found), KEPT_MAX):
         parents = [*found[at : at + KEPT_MAX], *([new] if new else [])]
         new = parents[0] if len(parents) == 1 else commit.make(env.repo.tree(parents[0]), parents)
-    refs.move(env.repo, env.tips_ref, new or "", old or "", "nightcrew: rescue")
+    repository.move(env.repo, env.tips_ref, new or "", old or "", "nightcrew: rescue")
 
 
 def _keep_result(env: Environment, commit: Committer, old: str | None, stand: str, tree: str | None) -> str:
@@ -497,7 +499,7 @@ def _keep_result(env: Environment, commit: Committer, old: str | None, stand: st
         new = commit.make(env.repo.tree(new), [new, old])
     if old is None and new == env.base and environments.write_rescue(env.repo, env.rescue_ref, new):
         return new
-    refs.move(env.repo, env.rescue_ref, new, old or "", "nightcrew: rescue")
+    repository.move(env.repo, env.rescue_ref, new, old or "", "nightcrew: rescue")
     return new
 
 
@@ -552,7 +554,7 @@ def _opened(asked: Environment) -> Iterator[tuple[Environment, Path]]:
 
 def _gone(env: Environment, found: Mapping[str, str]) -> list[str]:
     """The work branch, or one beside it, that names a commit which is not there: no verb that reads all branches would work any more."""
-    ours = [] if has_successor(env) else [ref for ref in found if ref.startswith(f"{refs.HEADS}/")]
+    ours = [] if has_successor(env) else [ref for ref in found if ref.startswith(f"{repository.HEADS}/")]
     asked = [ref for ref in ours if found[ref] != env.base and not _is_loose(env, found[ref])]
     if not asked:
         return []
@@ -572,7 +574,7 @@ def _is_loose(env: Environment, oid: str) -> bool:
 
 def _advance(env: Environment, scene: Scene, old: str, new: str) -> str:
     """Move the work branch to `new`, then the worktree's index, so that `git status` there is clean."""
-    refs.move(env.repo, env.branch_ref, new, old, "nightcrew: leftover work")
+    repository.move(env.repo, env.branch_ref, new, old, "nightcrew: leftover work")
     scene.index.replace(env.admin_dir / "index")
     return new
 

@@ -12,8 +12,7 @@ from supervisor.kernel.errors import NightcrewError, Refused
 from tests.worktrees.conftest import World
 from tests.worktrees.packs import Thing, blob, commit, packed, sent, tree
 from worktrees.pack_import import take
-from worktrees.refs import Update
-from worktrees.repository import Repository
+from worktrees.repository import Repository, Update
 
 REF = "refs/heads/nightcrew/r1/fix/work"
 FILE = "100644"

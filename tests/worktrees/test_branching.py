@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from worktrees import environments, private_repository, refs
+from worktrees import environments, private_repository, repository
 from worktrees.git import Answer, Git, Place
 from worktrees.repository import Repository, discover
 
@@ -84,7 +84,7 @@ def test_what_a_kill_left_is_no_branch_and_no_obstacle(world: World, repo: Repos
     assert world.sh(repo.root, "for-each-ref", "refs/heads/nightcrew") == ""
     world.sh(repo.root, "pack-refs", "--all")
     assert environments.write_new(repo, OURS, repo.head, "nightcrew: task")
-    refs.move(repo, f"refs/heads/{OURS}", "", repo.head, "")
+    repository.move(repo, f"refs/heads/{OURS}", "", repo.head, "")
     assert not left.parent.exists(), "it goes with the branch"
 
 
@@ -100,7 +100,7 @@ RESCUE, TOPS = "refs/nightcrew/rescue/run/ours/1", ("refs/heads/nightcrew/run/ou
 
 def test_the_first_rescue_ref_is_as_git_writes_it(world: World, repo: Repository) -> None:
     assert environments.write_rescue(repo, RESCUE, repo.head)
-    refs.move(repo, f"{RESCUE}0", repo.head, "", "nightcrew: rescue")
+    repository.move(repo, f"{RESCUE}0", repo.head, "", "nightcrew: rescue")
     ours, theirs = repo.common_dir / RESCUE, repo.common_dir / f"{RESCUE}0"
     assert (ours.read_bytes(), ours.stat().st_mode) == (theirs.read_bytes(), theirs.stat().st_mode)
     assert not (repo.common_dir / "logs" / RESCUE).exists() and not (repo.common_dir / "logs" / f"{RESCUE}0").exists()

@@ -17,8 +17,7 @@ from tests.worktrees.conftest import World
 from tests.worktrees.intake_kit import FILE, REF, Sandbox, box, make_sandbox, many_files, small
 from tests.worktrees.packs import Thing, blob, commit, pack_of, packed, tree
 from worktrees import pack_import
-from worktrees.refs import Update
-from worktrees.repository import discover
+from worktrees.repository import Update, discover
 
 __all__ = ["box"]
 pytestmark = pytest.mark.timeout(120)
@@ -203,7 +202,7 @@ import os, sys
 from pathlib import Path
 from worktrees.git import Git
 from worktrees.pack_import import take
-from worktrees.refs import Update
+from worktrees.repository import Update
 from worktrees.repository import discover
 state, root, ref, tip, base = sys.argv[1:]
 repo = discover(Git(Path(state)), Path(root))

@@ -16,7 +16,7 @@ from tests.worktrees.packs import BLOB, COMMIT, REF_DELTA, TREE, Thing, blob, co
 from worktrees import pack_import
 from worktrees.git import Bounds
 from worktrees.pack_import import take
-from worktrees.refs import Update
+from worktrees.repository import Update
 
 __all__ = ["box"]
 pytestmark = pytest.mark.timeout(120)

@@ -16,7 +16,7 @@ from supervisor.sandbox import executors
 from supervisor.sandbox.executors import Executor
 from tests.support import wait_until
 from tests.worktrees.conftest import World
-from worktrees import collect_work, refs
+from worktrees import collect_work, repository
 from worktrees.collect_work import Why
 from worktrees.environments import Environment
 from worktrees.git import Git
@@ -181,7 +181,7 @@ def test_a_name_that_git_refuses_is_said_and_the_rest_is_kept(confined: World, e
 
 @pytest.mark.parametrize("ref", ["refs/heads/nightcrew/r1/fix/work", "refs/nightcrew/rescue/r1/fix/1"])
 def test_a_lock_of_a_killed_git_of_ours_is_removed(confined: World, env: Environment, monkeypatch: pytest.MonkeyPatch, ref: str) -> None:
-    monkeypatch.setattr(refs, "STALE_S", 0.2)
+    monkeypatch.setattr(repository, "STALE_S", 0.2)
     lock = env.repo.common_dir / f"{ref}.lock"
     lock.parent.mkdir(parents=True, exist_ok=True)
     lock.touch()
@@ -190,11 +190,11 @@ def test_a_lock_of_a_killed_git_of_ours_is_removed(confined: World, env: Environ
 
 
 def test_a_lock_of_the_persons_own_git_is_respected(confined: World, env: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refs, "STALE_S", 0.2)
+    monkeypatch.setattr(repository, "STALE_S", 0.2)
     lock = env.repo.common_dir / "refs" / "heads" / "main.lock"
     lock.touch()
     with pytest.raises(ToolFailed, match="lock"):
-        refs.move(env.repo, "refs/heads/main", env.base, env.base, "test")
+        repository.move(env.repo, "refs/heads/main", env.base, env.base, "test")
     assert lock.exists()
 
 

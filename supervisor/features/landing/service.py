@@ -67,7 +67,7 @@ from supervisor.server.loop import Loop
 from supervisor.server.wakeups import was_set
 from supervisor.store import queries, sqlite
 from supervisor.store.queries import TaskView
-from worktrees import landing, pack_import, refs, tree_merge
+from worktrees import landing, pack_import, repository, tree_merge
 from worktrees.git import Git
 from worktrees.landing import Contained, LeftOut, Result
 from worktrees.landing import Moved as BranchMoved
@@ -193,22 +193,22 @@ def keep(repo: Repository, train: str, commits: dict[str, None]) -> None:
     """Refs on commits that nothing else names yet, so that a gate finds them."""
     with repo.git.lock(repo.common_dir):
         there = kept(repo, train)
-        new = [refs.Update(f"{_REFS}/{train}/{commit}", commit, "") for commit in commits if commit not in there]
+        new = [repository.Update(f"{_REFS}/{train}/{commit}", commit, "") for commit in commits if commit not in there]
         if new:
-            refs.move_all(repo, new, "nightcrew land")
+            repository.move_all(repo, new, "nightcrew land")
 
 
 def kept(repo: Repository, train: str) -> list[str]:
     """The commits that `keep` holds."""
-    return refs.over_all(repo, "for-each-ref", "--format=%(objectname)", f"{_REFS}/{train}/").text.split()
+    return repository.over_all(repo, "for-each-ref", "--format=%(objectname)", f"{_REFS}/{train}/").text.split()
 
 
 def forget(repo: Repository, train: str) -> None:
     """Take those refs away: the train has landed, or another one has begun."""
     with repo.git.lock(repo.common_dir):
-        gone = [refs.Update(f"{_REFS}/{train}/{commit}", "", commit) for commit in kept(repo, train)]
+        gone = [repository.Update(f"{_REFS}/{train}/{commit}", "", commit) for commit in kept(repo, train)]
         if gone:
-            refs.move_all(repo, gone, "nightcrew land")
+            repository.move_all(repo, gone, "nightcrew land")
 
 
 def _text(path: str) -> str:

@@ -14,7 +14,7 @@ from supervisor.kernel.names import Identity
 from supervisor.results.verdicts import NO_CLAIMS, Claims
 from supervisor.server.attempts.environments import Environments
 from supervisor.store.rows import AttemptRow, LaunchRow
-from worktrees import environments, refs, removal, rescue
+from worktrees import environments, removal, repository, rescue
 from worktrees.collect_work import Why
 from worktrees.environments import Environment
 from worktrees.merge import Branches, Stand
@@ -145,7 +145,7 @@ def _let_go(made: Environment, seen: removal.Keep | removal.Removable, claims: C
         return seen
     if any(reason.why is not Why.UNMERGED for reason in seen.reasons):
         return seen
-    stands = refs.over_all(made.repo, "for-each-ref", "--format=%(objectname)", claims.ref).text
+    stands = repository.over_all(made.repo, "for-each-ref", "--format=%(objectname)", claims.ref).text
     if stands != claims.unwanted:
         return seen
     return removal.Removable(seen.head, why=f"{claims.why}; {claims.ref} keeps it", commits=seen.commits)
@@ -154,7 +154,7 @@ def _let_go(made: Environment, seen: removal.Keep | removal.Removable, claims: C
 def _forget(made: Environment, how: Cleaning) -> None:
     """Drop a rescue ref that stands at the base, as `Cleaning.forget` says. Raises ToolFailed when it moved meanwhile."""
     if how.remove and how.forget and rescue.refs_of(made).get(made.rescue_ref) == made.base:
-        refs.move(made.repo, made.rescue_ref, "", made.base, "")
+        repository.move(made.repo, made.rescue_ref, "", made.base, "")
 
 
 def alive_inside(path: Path) -> list[int]:
