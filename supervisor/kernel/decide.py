@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import assert_never
 
-from supervisor.kernel import admission, decision, outage, retry, schedule
+from supervisor.kernel import admission, decision, events, retry, schedule
 from supervisor.kernel.crew import Attempt, Change, Crew, Task
 from supervisor.kernel.decision import Begin, Board, Collect, Command, Finish, MarkRunning, Start
 from supervisor.kernel.events import (
@@ -31,6 +31,7 @@ from supervisor.kernel.events import (
     PersonNeeded,
     PressureChanged,
     ProviderChanged,
+    Question,
     ResumeAsked,
     RetryAsked,
     Secured,
@@ -42,7 +43,6 @@ from supervisor.kernel.events import (
     TrafficChanged,
     TreeGone,
 )
-from supervisor.kernel.outage import Question
 from supervisor.kernel.retry import AGAIN, LIMIT, PARKED, Ended, Next
 from supervisor.kernel.schedule import Picked, pick
 from supervisor.kernel.states import FINAL, NEEDS_YOU, AttemptState, End, TaskState, Until, task_after
@@ -92,7 +92,7 @@ class _Decision(Board):
             case Secured(task, epoch, end, cause, question):
                 self._with_attempt(task, epoch, lambda found, attempt: self._secured(found, attempt, end, cause, question))
             case PersonNeeded(task, epoch, needed):
-                self._with_attempt(task, epoch, lambda found, attempt: outage.set_aside(self, found, attempt, needed))
+                self._with_attempt(task, epoch, lambda found, attempt: events.set_aside(self, found, attempt, needed))
             case LimitPassed(task, epoch, why, again):
                 said = f"{AGAIN if again else LIMIT}{why}"
                 self._with_attempt(task, epoch, lambda found, attempt: self._limit_passed(found, attempt, said))
@@ -136,7 +136,7 @@ class _Decision(Board):
                 self.draft.pressure = event
                 self._judge_classes()
             case ProviderChanged(why):
-                outage.provider_said(self, why)
+                events.provider_said(self, why)
             case NightBegan(night):
                 self.draft.nights[night.run] = night
             case NightsSpent(spent):
@@ -184,12 +184,12 @@ class _Decision(Board):
             self.move(task, attempt, "tree gone")
             self.commands.append(Collect(task.id, attempt.epoch, end, cause))
             if attempt.state is not AttemptState.STOPPING or task.id == self._probe:
-                outage.died(self, task, attempt, end, cause)
+                events.died(self, task, attempt, end, cause)
 
     def _secured(self, task: Task, attempt: Attempt, end: End, cause: str, question: Question | None = None) -> None:
         if attempt.state is not AttemptState.COLLECTING:
             return
-        if question is None and outage.waits(self, task, attempt):
+        if question is None and events.waits(self, task, attempt):
             self.draft.put(replace(task, attempt=replace(attempt, secured=(end, cause))))
             return
         unwanted = attempt.stop_why == decision.CANCELLED
@@ -198,7 +198,7 @@ class _Decision(Board):
         else:
             less = self.draft.order.jitter * retry.luck(task.id, attempt.epoch)
             then = retry.after(task.tally, task.retries, Ended(end, cause, self.wall, unwanted, attempt.free, attempt.no_provider), less)
-            then = outage.instead(then, question)
+            then = events.instead(then, question)
         if then.event in ("run again", "park") and attempt.paused is not None and attempt.paused.until is Until.PERSON:
             asked = f"{NEEDS_YOU}{attempt.paused.question}" if attempt.paused.question else then.reason
             then = replace(then, event="pause", delay_s=0.0, reason=asked)  # what a person holds stays held, whatever became of the attempt
@@ -229,9 +229,9 @@ class _Decision(Board):
 
     def look_at_health(self) -> None:
         """Finish what waited to learn whether it died in an outage, and see whether one is over."""
-        for task, attempt, end, cause in list(outage.settled(self)):
+        for task, attempt, end, cause in list(events.settled(self)):
             self._secured(task, attempt, end, cause)
-        outage.look_at_probe(self)
+        events.look_at_probe(self)
 
     # Time ------------------------------------------------------------------------------------------------------------------------
 
@@ -277,7 +277,7 @@ class _Decision(Board):
         picked = pick(self.draft, self.now)
         tasks = picked.tasks
         if self.draft.health.outage is not None:
-            tasks = outage.probe(self)
+            tasks = events.probe(self)
         else:
             self.draft.share, self.draft.passed_over = picked.share, picked.passed_over
         for task in self.draft.known(tasks):

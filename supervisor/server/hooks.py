@@ -10,8 +10,7 @@ from supervisor.kernel.errors import ConfigError
 
 if TYPE_CHECKING:
     from supervisor.kernel.decision import Command
-    from supervisor.kernel.events import Event
-    from supervisor.kernel.outage import Question
+    from supervisor.kernel.events import Event, Question
     from supervisor.server.loop import Loop
     from supervisor.store.ledger import Ledger
 

@@ -26,6 +26,7 @@ from supervisor.kernel.events import (
     PersonNeeded,
     PressureChanged,
     ProviderChanged,
+    Question,
     ResumeAsked,
     RetryAsked,
     Secured,
@@ -36,7 +37,6 @@ from supervisor.kernel.events import (
     TrafficChanged,
     TreeGone,
 )
-from supervisor.kernel.outage import Question
 from supervisor.kernel.spec import TaskSpec
 from supervisor.kernel.states import FINAL, AttemptState, End, TaskClass, TaskState
 from tests.kernel.playbook import Books

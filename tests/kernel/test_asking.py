@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from supervisor.kernel.decision import Collect, Finish, MarkRunning, Pause, Resume, SetState, Start, Stop
-from supervisor.kernel.events import PersonNeeded, ResumeAsked, Secured, Started, StoodStill, TreeGone
-from supervisor.kernel.outage import Question
+from supervisor.kernel.events import PersonNeeded, Question, ResumeAsked, Secured, Started, StoodStill, TreeGone
 from supervisor.kernel.states import End, TaskState, Until
 from tests.kernel.playbook import After, Playbook, submitted, task
 

@@ -10,6 +10,10 @@ from supervisor.kernel.crew import Crew
 from supervisor.kernel.decide import decide
 from supervisor.kernel.decision import Command, Finish, Start
 from supervisor.kernel.events import (
+    PROBE_FIRST_S,
+    PROBE_OK_S,
+    PROBES_FREE,
+    WITHIN_S,
     CancelAsked,
     EmergencyChanged,
     Event,
@@ -23,7 +27,6 @@ from supervisor.kernel.events import (
     TreeGone,
 )
 from supervisor.kernel.night import Night, NightSpent, NightTerms
-from supervisor.kernel.outage import PROBE_FIRST_S, PROBE_OK_S, PROBES_FREE, WITHIN_S
 from supervisor.kernel.retry import REBOOTED
 from supervisor.kernel.states import FINAL, End, TaskState
 from tests.kernel.playbook import task

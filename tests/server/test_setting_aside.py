@@ -14,9 +14,8 @@ import pytest
 
 from supervisor.features.night.service import PATIENCE_S, Seen, SettingAside
 from supervisor.kernel.crew import Attempt, Crew, PauseState, Task
-from supervisor.kernel.events import Event, PersonNeeded
+from supervisor.kernel.events import Event, PersonNeeded, Question
 from supervisor.kernel.night import Night, NightTerms
-from supervisor.kernel.outage import Question
 from supervisor.kernel.states import AttemptState, TaskState, Until
 from supervisor.store.ledger import Ledger
 from tests.gateway.kit import StandingClock

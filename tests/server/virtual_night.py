@@ -29,6 +29,7 @@ from supervisor.kernel.events import (
     NightsSpent,
     PersonNeeded,
     ProviderChanged,
+    Question,
     Secured,
     Started,
     StoodStill,
@@ -37,7 +38,6 @@ from supervisor.kernel.events import (
     TreeGone,
 )
 from supervisor.kernel.night import NightOrder, NightSpent, NightTerms
-from supervisor.kernel.outage import Question
 from supervisor.kernel.states import AttemptState, End
 from supervisor.server.attempts.collect import AFTER_S
 from supervisor.server.machine import Outages, Timekeeping

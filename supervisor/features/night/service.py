@@ -20,10 +20,9 @@ from supervisor.host.paths import Home, home
 from supervisor.kernel.crew import Crew, Task
 from supervisor.kernel.decision import MoveNight, is_held_back
 from supervisor.kernel.errors import one_line
-from supervisor.kernel.events import Event, NightBegan, PersonNeeded
+from supervisor.kernel.events import Event, NightBegan, PersonNeeded, Question
 from supervisor.kernel.format import clock
 from supervisor.kernel.night import Night, NightState
-from supervisor.kernel.outage import Question
 from supervisor.kernel.states import AttemptState
 from supervisor.server import requests
 from supervisor.store import journal, rows

@@ -32,8 +32,7 @@ from supervisor.kernel.errors import (
     ToolFailed,
     ToolHung,
 )
-from supervisor.kernel.events import Event, Secured, TreeGone
-from supervisor.kernel.outage import Question
+from supervisor.kernel.events import Event, Question, Secured, TreeGone
 from supervisor.kernel.records import attempt_name
 from supervisor.kernel.result import NOT_SECURED, tampering
 from supervisor.kernel.retry import AGAIN, GATE, SERVER_DIED, Missed
