@@ -10,8 +10,10 @@ from typing import Any
 
 import click
 
-from memory import local, views
+from memory import local
 from memory.mail import MailType, Priority
+from memory.views import mail_lines, whole
+from memory.views import pairs as pair_list
 from supervisor.client import common
 from supervisor.client.names import kind_name, mail_id, mail_recipient
 from supervisor.kernel.errors import TimedOut, UsageError, one_line
@@ -103,7 +105,7 @@ def list_all(everything: bool, sent: bool, thread: str | None, of: str | None, p
         return
     wide = common.width()
     lines = (
-        views.pairs(answer["pairs"]) if pairs else [line for mail in answer["mails"] for line in views.mail_lines(mail, time.time(), wide)]
+        pair_list(answer["pairs"]) if pairs else [line for mail in answer["mails"] for line in mail_lines(mail, time.time(), wide)]
     )
     for line in lines:
         common.show(status.cut(line, wide))
@@ -231,5 +233,5 @@ def _show(answer: dict[str, Any], *, as_json: bool) -> None:
     else:
         if not answer["claimed"]:
             common.say("it was read before")
-        for line in views.whole(answer["mail"], time.time(), answer.get("quoted")):
+        for line in whole(answer["mail"], time.time(), answer.get("quoted")):
             click.echo(one_line(line) if line.strip() else "")
