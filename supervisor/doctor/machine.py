@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from agents import tmux_control
-from agents.kinds import Kind, kinds
 from supervisor import __version__
 from supervisor.config import user
 from supervisor.doctor.examine import Check, CheckContext, Finding, Said, existing, fail, ok, unknown, warn
-from supervisor.host import cgroups, import_guard, limits
+from supervisor.host import cgroups, import_guard
 from supervisor.kernel import limits as core_limits
 from supervisor.kernel.errors import ConfigError, HostError
 from supervisor.kernel.kind import version
@@ -22,7 +21,6 @@ from supervisor.sandbox import executors
 from supervisor.sandbox.executors import Executor, Support
 from supervisor.sandbox.policy import Tier
 from worktrees import backends
-from worktrees.backends import Verdict
 from worktrees.git import MINIMUM, parse_version
 
 # Machine
@@ -272,7 +270,7 @@ def _way_to_namespaces(context: CheckContext) -> str:
 def agents_limits(context: CheckContext) -> Finding:
     """What holds the limits that a task sets for itself as a whole."""
     groups = cgroups.probe()
-    return judged_limits(limits.means(groups, namespace=os.geteuid() != 0), groups.missing, context)
+    return judged_limits(cgroups.means(groups, namespace=os.geteuid() != 0), groups.missing, context)
 
 
 def judged_limits(means: Means, missing: Iterable[str], context: CheckContext) -> Finding:

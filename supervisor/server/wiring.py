@@ -19,7 +19,7 @@ from supervisor.client import start
 from supervisor.config import user
 from supervisor.contract import Briefing, Feature, Supervisor
 from supervisor.gateway.keys import Form, Log, Redactor
-from supervisor.host import cores, files, limits, scratch, secrets, unix_sockets
+from supervisor.host import cgroups, cores, files, scratch, secrets, unix_sockets
 from supervisor.host.clock import Clock, SystemClock
 from supervisor.host.paths import FAR, FAR_PREFIX, Home
 from supervisor.kernel import audit
@@ -91,7 +91,7 @@ def serve(home: Home, settings_file: Path, features: Iterable[Feature]) -> None:
             snapshots.say = zygotes.say = bounds.say = git.say = loop.alert
             snapshots.without_keys = access.without_keys
             snapshots.recover()
-            for shortfall in (*limits.shortfalls(limits.probe()), *isolation.shortfalls()):
+            for shortfall in (*cgroups.shortfalls(cgroups.probe_limits()), *isolation.shortfalls()):
                 loop.alert(shortfall)
             asyncio.run(_serve(loop, access, tmux, git))
     finally:

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from supervisor.host import cores, limits
+from supervisor.host import cgroups, cores
 from supervisor.host.clock import Clock, SystemClock
 from supervisor.host.cores import Core, Plan
 
@@ -113,7 +113,7 @@ def test_lanes_are_as_large_as_one_another_and_stay_on_a_node(tmp_path: Path) ->
 
 
 def test_the_probe_says_what_holds_here() -> None:
-    found = limits.probe()
+    found = cgroups.probe_limits()
     assert found.limits == {"memory_max", "file_max", "open_files"}
     assert found.pidfd == hasattr(os, "pidfd_open")
     assert found.affinity

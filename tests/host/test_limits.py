@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from supervisor.host import cgroups, limits
+from supervisor.host import cgroups
 from supervisor.kernel.limits import By, Limits, Used, held, passed
 from supervisor.kernel.limits import rlimits as core_rlimits
 from supervisor.kernel.records import Exit
@@ -20,7 +20,7 @@ from supervisor.kernel.spec import Settings
 from tests.agents.runner.kit import Lab
 from tests.host.cgroup_kit import AS_NOBODY, python
 
-NO_GROUPS = limits.means(cgroups.Support(), namespace=False)
+NO_GROUPS = cgroups.means(cgroups.Support(), namespace=False)
 
 
 def ended(lab: Lab, asked: Limits, code: str) -> Exit:
@@ -103,7 +103,7 @@ def test_in_a_user_namespace_only_its_own_processes_count_and_more_are_refused()
     """Whatever else the user runs: 40 processes outside leave room for 20 inside."""
     prefix = AS_NOBODY if os.geteuid() == 0 else []
     program = [*prefix, sys.executable, "-I", "-S", "-c"]
-    probed = subprocess.run([*program, limits._TRY_NAMESPACE], capture_output=True, text=True, check=False)
+    probed = subprocess.run([*program, cgroups._TRY_NAMESPACE], capture_output=True, text=True, check=False)
     if probed.stdout != "held\n":
         pytest.skip(f"user namespaces hold no processes here: {probed.stderr.strip() or probed.stdout.strip()}")
     with others(40):
@@ -113,15 +113,15 @@ def test_in_a_user_namespace_only_its_own_processes_count_and_more_are_refused()
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="is about root")
 def test_root_is_never_held_so_and_the_probe_knows() -> None:
-    assert not limits.namespace_holds_processes()
+    assert not cgroups.namespace_holds_processes()
 
 
 def test_means_are_those_of_the_host() -> None:
     groups = cgroups.Support(memory=True, processes=True, cpu=True)
-    found = limits.means(groups, namespace=True)
+    found = cgroups.means(groups, namespace=True)
     assert (found.group_memory, found.group_processes, found.group_cpu, found.namespace) == (True, True, True, False)
     assert {name for name in found.rlimits if not hasattr(resource, f"RLIMIT_{name}")} == set()
-    alone = limits.means(cgroups.Support(), namespace=True)
+    alone = cgroups.means(cgroups.Support(), namespace=True)
     (processes,) = held(Limits(processes_max=5), alone)
-    assert processes.by is (By.NAMESPACE if limits.namespace_holds_processes() else By.NOBODY)
+    assert processes.by is (By.NAMESPACE if cgroups.namespace_holds_processes() else By.NOBODY)
     assert held(Limits(processes_max=5), NO_GROUPS)[0].by is By.NOBODY

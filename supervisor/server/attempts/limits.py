@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from agents.kinds import of_task
 from supervisor.host import cgroups, cores, processes, untrusted_fs
-from supervisor.host import limits as host_limits
+from supervisor.host import cgroups as host_limits
 from supervisor.host.cgroups import Group
 from supervisor.host.cores import Core
 from supervisor.host.paths import Home
