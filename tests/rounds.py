@@ -66,12 +66,14 @@ of a test's id. Not listed is what needs root, since the ordinary user skips it,
 for both."""
 NEEDS_ROOT = (
     "tests/agents/clients/test_claude_session.py::*",
+    "tests/agents/clients/test_homes.py::test_it_*",
     "tests/agents/clients/test_kinds_test.py::test_a_real_program_*",
     "tests/agents/protocols/test_real_clis.py::*",
     "tests/agents/runner/test_output.py::*disk*",
     "tests/agents/turns/test_real_agents.py::*",
     "tests/agents/zygote/test_server.py::test_another_user_is_turned_away",
     "tests/agents/zygote/test_venv.py::*overlay*",
+    "tests/bench/test_analyze.py::test_the_pool_has_the_share_*",
     "tests/cli/test_mcp_install.py::*_is_told_*",
     "tests/server/test_agents.py::test_each_class_has_its_share_of_the_processor_*",
     "tests/server/test_answering.py::test_the_real_*",
@@ -80,6 +82,7 @@ NEEDS_ROOT = (
     "tests/server/test_full_disk.py::*",
     "tests/server/test_leases_real.py::*",
     "tests/server/test_memory_real.py::*",
+    "tests/server/test_past_the_gateway.py::test_the_real_*",
     "tests/server/test_pause.py::*[[]group]",
     "tests/server/test_preemption.py::test_claude_code_*",
     "tests/server/test_real_agent.py::*",
@@ -92,8 +95,13 @@ NEEDS_ROOT = (
     "tests/views/web/test_pages.py::test_nothing_serious_*",
     "tests/gateway/account/test_disk.py::*",
     "tests/gateway/clients/test_alone.py::*",
+    "tests/gateway/clients/test_led_away.py::*",
     "tests/gateway/clients/test_turns.py::*",
     "tests/gateway/test_recording.py::*disk*",
+    "tests/host/test_disk.py::test_a_watch_*",
+    "tests/host/test_disk.py::test_what_is_mounted_*",
+    "tests/host/test_trees.py::test_nothing_is_removed_on_another_file_system",
+    "tests/independent/test_attacker.py::*",
     "tests/store/test_store.py::*disk*",
     "tests/store/test_store.py::test_a_read_only_file_system_*",
     "tests/memory/test_approving.py::*disk*",
@@ -112,8 +120,9 @@ NEEDS_ROOT = (
     "tests/worktrees/test_rescue.py::test_the_agent_replaced_the_worktrees_own_git_directory[[]confined]",
     "tests/worktrees/test_repository.py::test_somebody_elses_*",
 )
-"""Where most of what an ordinary user has to skip is, as patterns of ids: it need not wait until he has skipped it. Also what runs the real
-agents: `make clients` installs them below root's home, which he does not see. What is missing here is run when he has."""
+"""Patterns of the ids of nearly all tests that the ordinary user skips, so that root runs them beside his round. Real agents are here
+because `make clients` installs them below root's home, which he cannot see. After both rounds, root runs those that are missing here one
+after the other."""
 ALLOWED_SKIPS = {
     "*make clients*": "real agents and axe-core are 2 GB from other registries: `make clients` brings them, and CI runs it before",
     "no package index answers": "needs a network",
