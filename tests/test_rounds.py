@@ -82,11 +82,16 @@ def test_what_a_test_starts_ignores_no_signal() -> None:
 
 
 def pytest_in(place: Path, *argv: str) -> str:
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "tests.conftest", "--rootdir", str(place), "-q", *argv]
-    done = subprocess.run(
-        command, cwd=place, env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(command(place, *argv), cwd=place, env=ENVIRONMENT, capture_output=True, text=True, check=False)
     return done.stdout + done.stderr
+
+
+def command(place: Path, *argv: str) -> list[str]:
+    plugins = ["-p", "no:cacheprovider", "-p", "no:schemathesis", "-p", "tests.conftest"]
+    return [sys.executable, "-m", "pytest", *plugins, "--rootdir", str(place), "-q", *argv]
+
+
+ENVIRONMENT = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
 
 
 def test_roots_rounds_are_what_was_skipped_and_what_differs(tmp_path: Path) -> None:
@@ -187,10 +192,8 @@ def test_a_skip_whose_reason_is_not_listed_fails_the_run(tmp_path: Path) -> None
 def test_an_unlisted_skip_is_an_exit_status_of_one_also_with_workers(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(SKIPPING.format(reason="the moon is full"))
     (tmp_path / "test_module.py").write_text('import pytest\npytest.skip("of a module", allow_module_level=True)\n')
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "tests.conftest", "--rootdir", str(tmp_path), "-q"]
-    env = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
     codes = [
-        subprocess.run([*command, *more], cwd=tmp_path, env=env, capture_output=True, check=False).returncode
+        subprocess.run(command(tmp_path, *more), cwd=tmp_path, env=ENVIRONMENT, capture_output=True, check=False).returncode
         for more in ([], ["--refuse-skips"], ["--refuse-skips", "-n", "1"])
     ]
     assert codes == [0, 1, 1]
