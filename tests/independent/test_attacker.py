@@ -1,10 +1,11 @@
 """Attack nightcrew as a confined agent, by its command line and its sockets alone.
 
-The author read README.md and docs/, and no code. One supervisor serves all tests: its home is a fake one that holds the files of
-every command line, its provider a server of this file that echoes the key, and its two agents run whatever a test sends them.
+The author read README.md and docs/, and none of the product's code. One supervisor serves all tests: its home is a
+fake one that holds the files of every command line, its provider a server of this file that echoes the key, and its two agents run
+whatever a test sends them.
 """
 
-# ruff: noqa: E501, S606, SIM905
+# ruff: noqa: E501, SIM905
 
 import base64
 import contextlib
@@ -35,7 +36,9 @@ from typing import ClassVar
 
 import pytest
 
-PROGRAM = Path(sys.executable).parent / "nightcrew"
+from tests import warm
+
+ON_A_TERMINAL = "import fcntl, os, termios; os.dup2(1, 0); fcntl.ioctl(0, termios.TIOCSCTTY, 0)"
 KEY = "sk-ant-api03-Zx9/Qk+Lm7-evil_KEY.value~0123456789AA"
 
 # Read by a command line or a shell when it starts, or by git.
@@ -341,16 +344,7 @@ class Crew:
 
     def run(self, *words: str, patience: float = 120) -> subprocess.CompletedProcess[str]:
         """Run nightcrew in the repository."""
-        return subprocess.run(
-            [PROGRAM, *words],
-            cwd=self.repository,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            errors="surrogateescape",
-            timeout=patience,
-            check=False,
-        )
+        return warm.run(words, self.repository, self.environment, patience)
 
     def plan(self, text: str) -> dict[str, str]:
         """Run a plan to its end, and return the state of each task."""
@@ -360,10 +354,11 @@ class Crew:
 
     def on_a_terminal(self, *words: str, patience: float = 60) -> bytes:
         """Return what nightcrew sends to a terminal."""
-        child, handle = pty.fork()
-        if child == 0:
-            os.chdir(self.repository)
-            os.execve(PROGRAM, [str(PROGRAM), *words], {**self.environment, "PAGER": "cat"})
+        handle, theirs = pty.openpty()
+        process = warm.start(
+            words, self.repository, {**self.environment, "PAGER": "cat"}, theirs, theirs, session=True, first=ON_A_TERMINAL
+        )
+        os.close(theirs)
         said, end = b"", time.monotonic() + patience
         while time.monotonic() < end:
             if not select.select([handle], [], [], 0.5)[0]:
@@ -376,9 +371,9 @@ class Crew:
                 break
             said += piece
         else:
-            os.kill(child, 9)
+            process.kill()
         os.close(handle)
-        os.waitpid(child, 0)
+        process.wait()
         return said
 
 

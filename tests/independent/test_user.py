@@ -1,6 +1,6 @@
 """Use nightcrew as a person does: by its command line and its documentation alone.
 
-The tests know nothing of the code. Each agent writes down the files and commits that it made; afterwards each of them must be
+The tests know nothing of the product's code. Each agent writes down the files and commits that it made; afterwards each of them must be
 reachable from a ref of the repository, as docs/records.md and docs/safety.md promise.
 """
 
@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 
 import pytest
 
-NIGHTCREW = str(Path(sys.executable).with_name("nightcrew"))
+from tests import warm
 
 # What an agent runs at its end: it lists each file (path, kind, digest) and the commits named on its command line.
 BOOK = """
@@ -106,16 +105,7 @@ class User:
         return done.stdout.decode(errors="surrogateescape")
 
     def crew(self, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [NIGHTCREW, *words],
-            cwd=self.repo,
-            env=self.env | more,
-            capture_output=True,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            timeout=300,
-            check=False,
-        )
+        return warm.run(words, self.repo, self.env | more, 300)
 
     def run(self, plan: str) -> tuple[str, dict[str, dict[str, Any]]]:
         """Run a plan to its end; return the run's id and its tasks by name."""
