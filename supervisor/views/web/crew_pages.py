@@ -11,19 +11,15 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
-from pygments.lexer import Lexer
-from pygments.lexers import get_lexer_for_filename
-from pygments.token import Token
-from pygments.util import ClassNotFound
 
 from supervisor.kernel.errors import NightcrewError, UsageError, one_line
 from supervisor.kernel.format import many
-from supervisor.kernel.gate_files import FileDiff, Hunk
+from supervisor.kernel.gate_files import FileDiff
 from supervisor.results import reviews
 from supervisor.results.reviews import Review
 from supervisor.results.verdicts import Comment, named
 from supervisor.store.queries import TaskView
-from supervisor.views import status
+from supervisor.views import diff_lines, status
 from supervisor.views.crew import NewTask, Text
 from supervisor.views.crew import Page as Shown
 from supervisor.views.web import events
@@ -234,25 +230,6 @@ class CrewPage:
 
 LINES_MAX = 5000
 """Lines of all files together that a browser is given."""
-COLORED_MAX = 3000
-"""Lines of one file that are coloured by its language."""
-COLORED_WIDE, COLORED_CHARS = 400, 40_000
-"""Characters of one of its lines, and of a hunk: how long a lexer takes for what a stranger wrote may grow with their square."""
-WIDE_MAX = 2000
-"""Characters of one line."""
-_CLASSES = (
-    (Token.Comment, "tc"),
-    (Token.Literal.String, "ts"),
-    (Token.Literal.Number, "tn"),
-    (Token.Keyword, "tk"),
-    (Token.Name.Function, "tf"),
-    (Token.Name.Class, "tf"),
-    (Token.Name.Decorator, "td"),
-    (Token.Name.Builtin, "tb"),
-    (Token.Name.Tag, "tk"),
-    (Token.Name.Attribute, "td"),
-    (Token.Operator.Word, "tk"),
-)
 
 
 def shape(found: Review) -> dict[str, Any]:
@@ -309,62 +286,16 @@ def _comment(said: Comment) -> Element:
     return el("tr", cell, class_="comment")
 
 
-def _lines(one: FileDiff, left: int) -> Iterator[list[Any]]:
-    """Each with its number in the older and the newer file, its sign and its spans; an element between hunks."""
-    lexer = _lexer(one)
+def _lines(one: FileDiff, left: int) -> Iterator[Sequence[Any]]:
+    """Lines, with an element between hunks."""
+    lexer = diff_lines.lexer(one)
     for number, hunk in enumerate(one.hunks):
         if left <= 0:
             return
         if number:
             yield el("tr", el("td", "···", colspan=4), class_="gap")
-        yield from _hunk(hunk, lexer, left, crlf=one.crlf)
+        yield from diff_lines.of_hunk(one, hunk, lexer, left)
         left -= len(hunk.lines)
-
-
-def _hunk(hunk: Hunk, lexer: Lexer | None, left: int, *, crlf: bool) -> Iterator[list[Any]]:
-    texts = [_shown(text.removesuffix("\r") if crlf else text) for _, text in hunk.lines[:left]]
-    for (old, new, sign, _), spans in zip(hunk.numbered(), _colored(texts, lexer), strict=False):
-        yield [old, new, sign, spans]
-
-
-def _shown(text: str) -> str:
-    return one_line(text.expandtabs(4)[:WIDE_MAX]) + (" ..." if len(text) > WIDE_MAX else "")
-
-
-def _lexer(one: FileDiff) -> Lexer | None:
-    if one.plus + one.minus > COLORED_MAX or any(len(text) > COLORED_WIDE for hunk in one.hunks for _, text in hunk.lines):
-        return None
-    try:
-        return get_lexer_for_filename(one.path, stripnl=False, ensurenl=False)
-    except ClassNotFound:
-        return None
-
-
-def _colored(texts: Sequence[str], lexer: Lexer | None) -> list[list[list[str]]]:
-    """The spans of each line. A lexer that loses or makes lines is not believed."""
-    plain = [[[text]] if text else [] for text in texts]
-    if lexer is None or sum(map(len, texts)) > COLORED_CHARS:
-        return plain
-    made: list[list[list[str]]] = [[]]
-    for kind, value in lexer.get_tokens("\n".join(texts)):
-        for place, part in enumerate(value.split("\n")):
-            if place:
-                made.append([])
-            if part:
-                _join(made[-1], part, _class(kind))
-    whole = ["".join(span[0] for span in spans) for spans in made]
-    return made if whole == list(texts) else plain
-
-
-def _join(spans: list[list[str]], text: str, name: str) -> None:
-    if spans and (spans[-1][1] if len(spans[-1]) > 1 else "") == name:
-        spans[-1][0] += text
-    else:
-        spans.append([text, name] if name else [text])
-
-
-def _class(kind: Any) -> str:
-    return next((name for of, name in _CLASSES if kind in of), "")
 
 
 # Agent page

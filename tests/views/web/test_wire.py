@@ -48,7 +48,7 @@ def test_lines_keep_their_numbers_when_others_go() -> None:
 
 
 def diff(name: str, *texts: str) -> list[list[object]]:
-    return list(_lines(FileDiff(name, "A", hunks=(Hunk(0, 1, tuple(("+", text) for text in texts)),)), 1000))
+    return list(map(list, _lines(FileDiff(name, "A", hunks=(Hunk(0, 1, tuple(("+", text) for text in texts)),)), 1000)))
 
 
 def test_code_has_its_classes_and_every_character() -> None:
