@@ -17,7 +17,7 @@ from supervisor.kernel.format import age, duration, many, moment, money, percent
 from supervisor.kernel.states import CHOICE, FINAL, TaskState
 from supervisor.store.queries import TaskView
 from supervisor.views import places, status
-from supervisor.views.gateway import nearest_limit
+from supervisor.views.gateway import broken, delay_s, nearest_limit, queued, soonest_s
 from supervisor.views.status import NOTHING_WAITS, Waiting
 
 Shape = Mapping[str, Any]
@@ -323,9 +323,8 @@ def facts(gateway: Shape | None, capacity: Shape | None) -> Iterable[Fact]:
     if gateway is not None and gateway["running"]:
         yield _tokens(gateway)
         yield _breaker(gateway)
-        delay = max((lane["delay_s"] or 0.0 for lane in gateway["lanes"]), default=0.0)
-        queued = sum(lane["queued"] for lane in gateway["lanes"])
-        yield Fact("queue", duration(delay) + (f", {queued} wait" if queued else ""), bad=delay >= 60)
+        delay, waiting = delay_s(gateway), queued(gateway)
+        yield Fact("queue", duration(delay) + (f", {waiting} wait" if waiting else ""), bad=delay >= 60)
     elif gateway is not None:
         yield Fact("gateway", one_line(gateway["why"]), bad=True)
     if gateway is not None:
@@ -346,12 +345,10 @@ def _tokens(gateway: Shape) -> Fact:
 
 
 def _breaker(gateway: Shape) -> Fact:
-    broken = sorted((pool for pool in gateway["pools"] if pool["breaker"] != "closed"), key=lambda pool: pool["breaker"] != "open")
-    if broken:
-        pool = broken[0]
+    for pool in broken(gateway):
         again = f", again in {duration(pool['opens_in_s'])}" if pool["opens_in_s"] is not None else ""
         return Fact("breaker", one_line(f"{str(pool['breaker']).upper()} {pool['breaker_why']}{again}"), bad=True)
-    soonest = min((pool["exhausted_in_s"] for pool in gateway["pools"] if pool["exhausted_in_s"] is not None), default=None)
+    soonest = soonest_s(gateway)
     return Fact(
         "breaker", "closed" if soonest is None else f"closed, empty in {duration(soonest)}", bad=soonest is not None and soonest < 10
     )

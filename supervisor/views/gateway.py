@@ -42,11 +42,9 @@ def line(shape: Shape) -> str:
     """The whole on one line, for `nightcrew status`: what is wrong first, since a narrow terminal cuts it."""
     if not shape["running"]:
         return f"gateway  {one_line(shape['why'])}"
-    figures, queued = shape["figures"], sum(lane["queued"] for lane in shape["lanes"])
-    delay = max((lane["delay_s"] or 0.0 for lane in shape["lanes"]), default=0.0)
+    figures, delay = shape["figures"], delay_s(shape)
     used = sum(agent["used_tpm"] for agent in shape["agents"])
-    said = [*_first("! {}", shape["problems"]), *_first("breaker {}", [_tripped(pool) for pool in _broken(shape)])]
-    said += [f"{sum(pool['in_flight'] for pool in shape['pools'])} in flight", f"{queued} queued"]
+    said = [*_first("! {}", shape["problems"]), *_first("breaker {}", [_tripped(pool) for pool in broken(shape)]), *_under_way(shape)]
     said += [f"a new request waits {duration(delay)}"] if delay >= 1 else []
     said += [f"{short(used)} tokens/min", f"{cost(figures)} in {duration(figures['window_s'])}"]
     return f"gateway  {one_line(', '.join(said))}"
@@ -57,7 +55,27 @@ def _first(form: str, some: Sequence[str]) -> Iterator[str]:
         yield form.format(some[0]) + (f" and {len(some) - 1} more" if len(some) > 1 else "")
 
 
-def _broken(shape: Shape) -> list[Shape]:
+def queued(shape: Shape) -> int:
+    """Return how many requests wait."""
+    return sum(lane["queued"] for lane in shape["lanes"])
+
+
+def delay_s(shape: Shape) -> float:
+    """Return how long a request that came now would wait, in the lane where it waits longest."""
+    return max((lane["delay_s"] or 0.0 for lane in shape["lanes"]), default=0.0)
+
+
+def soonest_s(shape: Shape) -> float | None:
+    """Return in how many seconds the first limit is used up; None when none will be."""
+    return min((pool["exhausted_in_s"] for pool in shape["pools"] if pool["exhausted_in_s"] is not None), default=None)
+
+
+def _under_way(shape: Shape) -> list[str]:
+    return [f"{sum(pool['in_flight'] for pool in shape['pools'])} in flight", f"{queued(shape)} queued"]
+
+
+def broken(shape: Shape) -> list[Shape]:
+    """Return the limits whose breaker is not closed, open ones first."""
     return sorted((pool for pool in shape["pools"] if pool["breaker"] != "closed"), key=lambda pool: pool["breaker"] != "open")
 
 
@@ -100,9 +118,8 @@ def _heading(shape: Shape, now: float, width: int) -> Iterator[str]:
             "         nothing ever went through it" if last is None else f"         its last request was {age(now - last)} ago; up to then:"
         )
         return
-    queued, in_flight = sum(lane["queued"] for lane in shape["lanes"]), sum(pool["in_flight"] for pool in shape["pools"])
     place = f"127.0.0.1:{shape['port']}, pid {shape['pid']}"
-    yield from _fit("gateway  ", [f"up {age(now - shape['since'])}", place, f"{in_flight} in flight", f"{queued} queued"], width)
+    yield from _fit("gateway  ", [f"up {age(now - shape['since'])}", place, *_under_way(shape)], width)
     for lane in shape["lanes"]:
         if lane["queued"] or (lane["delay_s"] or 0.0) >= 1:
             yield from _fit(

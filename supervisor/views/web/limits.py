@@ -96,8 +96,10 @@ def _said(shape: Shape | None) -> dict[str, Any]:
     """By pool and dimension; below "" what is of no pool."""
     if shape is None or not shape["running"]:
         return {}
-    queue = {"queued": sum(lane["queued"] for lane in shape["lanes"])}
-    return {"": queue, **{pool["key"]: {one["name"]: one for one in pool["dimensions"]} for pool in shape["pools"]}}
+    return {
+        "": {"queued": gateway.queued(shape)},
+        **{pool["key"]: {one["name"]: one for one in pool["dimensions"]} for pool in shape["pools"]},
+    }
 
 
 def account(home: Home, now: float) -> tuple[list[Step], list[BreakerChange]]:
@@ -224,16 +226,14 @@ def _series(shown: Used, looks: Looks, ends: Sequence[float]) -> Iterator[Series
 def _now(found: Shape | None) -> Iterator[Element]:
     if found is None or not found["running"]:
         return
-    pools, figures = found["pools"], found["figures"]
-    is_open = sum(pool["breaker"] != "closed" for pool in pools)
-    soonest = min((pool["exhausted_in_s"] for pool in pools if pool["exhausted_in_s"] is not None), default=None)
-    delay = max((lane["delay_s"] or 0.0 for lane in found["lanes"]), default=0.0)
+    figures, delay, soonest = found["figures"], gateway.delay_s(found), gateway.soonest_s(found)
+    is_open = len(gateway.broken(found))
     cap, tonight = found["caps"].get("cost_per_night"), found["tonight_usd"]
     yield drawing.tiles(
         [
             ("Breakers", mark("!", f"{is_open} not closed") if is_open else mark("D", "all closed", "good")),
             ("Forecast", "not running out" if soonest is None else f"empty in {duration(soonest)}"),
-            ("Waiting", sum(lane["queued"] for lane in found["lanes"])),
+            ("Waiting", gateway.queued(found)),
             ("A new request waits", duration(delay) if delay >= 1 else "not at all"),
             ("Cache", percent(figures["cache_hits"])),
             ("Tokens for a dollar", short(figures["tokens_per_usd"])),
