@@ -29,6 +29,7 @@ from supervisor.gateway.account.writer import Account
 from supervisor.gateway.admission.types import AgentView, PoolView, TrafficView
 from supervisor.host import secrets
 from supervisor.host.clock import Clock
+from supervisor.host.paths import Home
 from supervisor.kernel.errors import NightcrewError, ToolFailed
 from supervisor.store import sqlite
 
@@ -412,12 +413,12 @@ class Live:
     caps: Callable[[], Caps]
 
 
-class Metrics:
+class Metrics(Looks):
     """Belongs to one event loop."""
 
-    def __init__(self, looks: Looks, live: Live, token: Path, clock: Clock) -> None:
-        """`token`: the file that holds what a scraper sends."""
-        self._looks, self._live, self._token, self._clock = looks, live, token, clock
+    def __init__(self, home: Home, account: Account, live: Live, clock: Clock) -> None:
+        super().__init__(home.root, home.ledger, account, clock.monotonic)
+        self._live, self._token, self._clock = live, home.metrics_token, clock
         self._page = b""
         self._made_at = -SHOWN_S
         self._lock = asyncio.Lock()
@@ -430,30 +431,12 @@ class Metrics:
             return False
         return hmac.compare_digest(sent.encode("utf-8", "replace"), own.encode())
 
-    def told(self, said: Said) -> None:
-        """As `Looks.told`."""
-        self._looks.told(said)
-
     async def render(self) -> bytes:
         """The page, in the text format of `page.CONTENT_TYPE`. Raises NightcrewError as `Looks.fresh` does."""
         async with self._lock:
             if self._clock.monotonic() - self._made_at >= SHOWN_S:
-                found = await self._looks.fresh()
-                now = of_page(found, self._looks.said, self._live.view(), self._live.caps(), self._clock.wall())
-                self._page = await asyncio.to_thread(_rendered, found.counts, now)
+                found = await self.fresh()
+                now = of_page(found, self.said, self._live.view(), self._live.caps(), self._clock.wall())
+                self._page = await asyncio.to_thread(render, found.counts, now)
                 self._made_at = self._clock.monotonic()
         return self._page
-
-    async def look(self) -> None:
-        """Count what is new although nobody asks, before the rows are old enough to go. Raises as `render` does."""
-        await self._looks.fresh()
-
-    async def close(self) -> None:
-        """Let the look under way end."""
-        await self._looks.close()
-
-
-def _rendered(counts: Counts, now: Values) -> bytes:
-    # late: a tenth of a gateway's start, and nobody may ever ask for one
-
-    return render(counts, now)

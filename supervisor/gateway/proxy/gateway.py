@@ -20,7 +20,7 @@ from typing import Any
 from aiohttp import web
 
 from supervisor.features.audit.rules import MOST, PRUNED
-from supervisor.features.metrics.page import Live, Looks, Metrics
+from supervisor.features.metrics.page import Live, Metrics
 from supervisor.gateway import keys, lifecycle
 from supervisor.gateway.account import charges, reading
 from supervisor.gateway.account.charges import OpenRow, Prices
@@ -99,8 +99,7 @@ class Gateway:
         self.log = Log(place.home.gateway_log, self._redactor, place.clock, audit=self._audit, form=form)
         self.settings = settings
         self._account = Account(place.home.gateway_account, place.clock.wall)
-        looks = Looks(place.home.root, place.home.ledger, self._account, place.clock.monotonic)
-        self._metrics = Metrics(looks, Live(self._view, self._caps), place.home.metrics_token, place.clock)
+        self._metrics = Metrics(place.home, self._account, Live(self._view, self._caps), place.clock)
         self._book = BatchBook(self._account)
         self._roster = Roster(place.home.ledger, self._secret, place.clock.monotonic)
         self._upstreams = Upstreams(place.timeouts)
@@ -262,7 +261,7 @@ class Gateway:
                 if (count + 1) % _CHORES_EVERY:
                     continue
                 self._remember()
-                await self._metrics.look()
+                await self._metrics.fresh()
                 if count // _CHORES_EVERY % _PRUNED_EVERY == 0:
                     await self._prune(self.settings.keep_days * 86400)
             except NightcrewError as error:
