@@ -75,17 +75,17 @@ def _tells_of_tasks(night: VirtualNight, found: Night, tasks: int) -> None:
     newest = dict(sorted(diary.started))
     done = {task for task, epoch in newest.items() if diary.ended.get((task, epoch), (None,))[0] is End.DONE}
     assert {task.id for task in found.tasks if task.state is TaskState.DONE} == done
-    assert (figures.tasks, figures.states["done"], figures.ready) == (tasks, len(done), len(done))
-    assert (figures.attempts, figures.again) == (len(diary.started), sum(epoch > 1 for _, epoch in diary.started))
+    assert (figures["tasks"], figures["states"]["done"], figures["ready"]) == (tasks, len(done), len(done))
+    assert (figures["attempts"], figures["again"]) == (len(diary.started), sum(epoch > 1 for _, epoch in diary.started))
     assert len(found.unstarted) == tasks - len(newest) == sum(not task.attempts for task in found.tasks)
-    assert {task.id for task in found.needing} == set(diary.asked) and figures.needs == 2
+    assert {task.id for task in found.needing} == set(diary.asked) and figures["needs"] == 2
     assert all(task.final or task.id in diary.asked for task in found.tasks), "what waits for a person is all that is left"
     assert not night.alive.keys() - {key for key in night.alive if key[0] in diary.asked}
-    assert figures.states["expired"] + figures.states["failed"] + figures.states["skipped"] > 0
+    assert figures["states"]["expired"] + figures["states"]["failed"] + figures["states"]["skipped"] > 0
 
 
 def _tells_of_costs(night: VirtualNight, found: Night) -> None:
-    requests, spent = night.diary.requests, found.figures().spent
+    requests, spent = night.diary.requests, found.spent
     tokens = Usage(*(sum(getattr(one[3], kind) for one in requests) for kind in ("input", "output", "cache_read", "cache_write")))
     assert (spent.requests, spent.tokens, spent.unpriced, spent.refused) == (len(requests), tokens, 0, 0)
     assert spent.cost_usd == pytest.approx(night.diary.usd) and night.diary.usd <= CAP_USD
@@ -98,7 +98,7 @@ def _tells_of_costs(night: VirtualNight, found: Night) -> None:
 
 
 def _tells_of_times(night: VirtualNight, found: Night, begin: float) -> None:
-    diary, times = night.diary, found.figures().times
+    diary, times = night.diary, found.times
     accounts = [night.account(key) for key in diary.ended]
     assert (times.measured, times.unmeasured) == (len(diary.ended), len(diary.started) - len(diary.ended))
     assert times.wall_s == pytest.approx(sum(one["wall_s"] for one in accounts))
@@ -112,7 +112,7 @@ def _tells_of_times(night: VirtualNight, found: Night, begin: float) -> None:
 
 def _tells_what_befell(night: VirtualNight, found: Night, day: datetime) -> None:
     words = [event.words for event in found.events]
-    assert found.figures().outages == 2, "\n".join(map(str, found.events))
+    assert found.figures()["outages"] == 2, "\n".join(map(str, found.events))
     for said in ("the machine slept for 15m", "the clock was set forward by 5s", "the machine was started anew"):
         assert words.count(said) == 1, words
     assert any(one.startswith("nothing more was started: the night's cost_max was reached") for one in words), words

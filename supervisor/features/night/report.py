@@ -334,7 +334,7 @@ def of(night: Night, found: Found = NOBODY_LOOKED, against: Night | None = None)
         "ready": [_ready(task, night, found) for task in night.tasks if task.ready],
         "not_tried": found.not_tried,
         "elsewhere": [_elsewhere_shape(task) for task in night.tasks if task.elsewhere],
-        "figures": night.figures().shape(),
+        "figures": night.figures(),
         "models": [{"model": model or None, **spent.shape()} for model, spent in night.by_model.items()],
         "tasks": [_task(task) for task in night.tasks],
         "lanes": _lanes(night),
@@ -492,4 +492,4 @@ def _against(other: Night | None) -> dict[str, Any] | None:
         return None
     found = report_words.verdict(other)
     said = f"{found.word}: {found.sentence}"
-    return {"run": other.run, "title": other.title, "began": rfc3339(other.began), "verdict": said, "figures": other.figures().shape()}
+    return {"run": other.run, "title": other.title, "began": rfc3339(other.began), "verdict": said, "figures": other.figures()}

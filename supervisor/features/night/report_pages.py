@@ -165,7 +165,7 @@ def _time(facts: Shape, several: bool) -> Iterator[Block]:
         return
     yield _lanes(drawn, several)
     if times["measured"]:
-        rows: list[list[Line]] = [[name, duration(value), percent(part)] for _, name, value, part in report_words.time_rows(times)]
+        rows: list[list[Line]] = [[name, duration(value), percent(part)] for name, value, part in report_words.time_rows(times)]
         yield Table(["All agents together", "Time:", "Part:"], rows)
     else:
         yield Text("Nobody measured it.")

@@ -280,36 +280,6 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
-    """What two nights are compared by, and the verdict rests on."""
-
-    tasks: int
-    states: Mapping[str, int]
-    needs: int
-    ready: int
-    attempts: int
-    again: int
-    """Attempts that were not a task's first."""
-    outages: int
-    night_s: float
-    """From its begin to its end, or to now."""
-    spent: Spent
-    times: Times
-    alone_s: float
-    """An estimate, see `Night.alone_s`."""
-
-    @property
-    def done(self) -> int:
-        return self.states.get(TaskState.DONE, 0)
-
-    def shape(self) -> dict[str, Any]:
-        """As JSON has it."""
-        plain = {name: getattr(self, name) for name in ("tasks", "needs", "ready", "attempts", "again", "outages")}
-        seconds = {"night_s": round(self.night_s, 3), "alone_s": round(self.alone_s, 3)}
-        return {**plain, **seconds, "states": dict(self.states), "spent": self.spent.shape(), "times": self.times.shape()}
-
-
-@dataclass(frozen=True, slots=True)
 class Night:
     """One run, a night or not, as it stands at `now`."""
 
@@ -382,22 +352,22 @@ class Night:
     def unstarted(self) -> tuple[Task, ...]:
         return tuple(one for one in self.tasks if not one.attempts)
 
-    def figures(self) -> Figures:
-        """The sums."""
+    def figures(self) -> dict[str, Any]:
+        """The sums by which two nights are compared, as JSON has them."""
         every = [attempt for task in self.tasks for attempt in task.attempts]
-        return Figures(
-            tasks=len(self.tasks),
-            states=Counter(str(task.state) for task in self.tasks),
-            needs=len(self.needing),
-            ready=sum(task.ready for task in self.tasks),
-            attempts=len(every),
-            again=sum(one.epoch > 1 for one in every),
-            outages=sum(event.kind == "outage" for event in self.events),
-            night_s=self.night_s,
-            spent=self.spent,
-            times=self.times,
-            alone_s=self.alone_s,
-        )
+        return {
+            "tasks": len(self.tasks),
+            "needs": len(self.needing),
+            "ready": sum(task.ready for task in self.tasks),
+            "attempts": len(every),
+            "again": sum(one.epoch > 1 for one in every),
+            "outages": sum(event.kind == "outage" for event in self.events),
+            "night_s": round(self.night_s, 3),
+            "alone_s": round(self.alone_s, 3),
+            "states": Counter(str(task.state) for task in self.tasks),
+            "spent": self.spent.shape(),
+            "times": self.times.shape(),
+        }
 
 
 # Rows

@@ -186,19 +186,19 @@ def task_figures(one: Shape) -> list[tuple[str, str]]:
     return list(zip(TASK_FIGURES, [price(spent), tokens(spent), percent(spent["cache_hits"]), *lasts, f"{one['attempts']:,}"], strict=True))
 
 
-def time_rows(times: Shape) -> list[tuple[str, str, float, float | None]]:
-    """Where the agents' time went: the lane's word for it, the words, the seconds, and the part of all of it."""
+def time_rows(times: Shape) -> list[tuple[str, float, float | None]]:
+    """Where the agents' time went: the words, the seconds, and the part of all of it."""
     rows = [
-        ("work", "at models", times["model_s"]),
-        ("work", "own work and tools", times["own_s"]),
-        ("tokens", "waiting for tokens", times["tokens_s"]),
-        ("person", "waiting for a person", times["person_s"]),
-        ("paused", "paused", times["paused_s"]),
-        ("launch", "starting", times["launch_s"]),
-        ("slot", "waiting for a slot", times["slot_s"]),
+        ("at models", times["model_s"]),
+        ("own work and tools", times["own_s"]),
+        ("waiting for tokens", times["tokens_s"]),
+        ("waiting for a person", times["person_s"]),
+        ("paused", times["paused_s"]),
+        ("starting", times["launch_s"]),
+        ("waiting for a slot", times["slot_s"]),
     ]
-    whole = sum(value for _, _, value in rows)
-    return [(kind, words, value, value / whole if whole else None) for kind, words, value in rows]
+    whole = sum(value for _, value in rows)
+    return [(words, value, value / whole if whole else None) for words, value in rows]
 
 
 def compared(shape: Shape) -> list[tuple[str, str, str]]:

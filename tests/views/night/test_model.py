@@ -31,10 +31,10 @@ def test_every_figure_is_the_ledgers(tmp_path: Path) -> None:
     night = night_report.read(home, RUN, NOW)
     figures = night.figures()
 
-    assert figures.states == dict(ask(home.ledger, "SELECT state, count(*) FROM task GROUP BY state"))
-    assert figures.tasks == len(night.tasks) == 60
+    assert figures["states"] == dict(ask(home.ledger, "SELECT state, count(*) FROM task GROUP BY state"))
+    assert figures["tasks"] == len(night.tasks) == 60
     (again, attempts), *_ = ask(home.ledger, "SELECT count(*) FILTER (WHERE epoch > 1), count(*) FROM attempt")
-    assert (figures.again, figures.attempts) == (again, attempts)
+    assert (figures["again"], figures["attempts"]) == (again, attempts)
 
     names = ("slot_queue_s", "launch_s", "model_s", "local_s", "token_queue_s", "human_s", "paused_s", "wall_s")
     sums = ", ".join(f"total(json_extract(account, '$.{name}'))" for name in names)
@@ -234,7 +234,7 @@ def test_of_candidates_the_chosen_one_alone_is_ready(tmp_path: Path, decided: bo
             made.ledger.execute("INSERT INTO choice VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
     night = night_report.read(made.home, RUN, BEGAN + 9 * HOUR)
     assert [task.name for task in night.tasks if task.ready] == (["api-2"] if decided else [])
-    assert night.figures().ready == int(decided)
+    assert night.figures()["ready"] == int(decided)
     (told,) = night_report.of(night)["choices"]
     assert [place["task"] for place in told["places"]] == tries
     assert told["commands"] == [f"nightcrew take {group}"] if decided else [f"nightcrew diff {tries[0]}", f"nightcrew choose {group} api-1"]
