@@ -30,11 +30,6 @@ from supervisor.views.status import columns, cut
 # Text that strangers made, as lines that are painted (see `supervisor.views.sgr`). Pure.
 
 
-def strips(text: str) -> list[Strip]:
-    """The lines of `text` as they are painted."""
-    return [strip(line) for line in text.split("\n")]
-
-
 def strip(line: str) -> Strip:
     """One line."""
     return Strip([Segment(said, _style(look)) for said, look in runs(line)])

@@ -105,18 +105,6 @@ def _same(given: str, right: str) -> bool:
     return hmac.compare_digest(given.encode("utf-8", "replace"), right.encode())
 
 
-class NoTokens:
-    """Nobody made any."""
-
-    async def verify(self, token: str) -> Who | None:  # noqa: ARG002 - of the protocol
-        """As `Tokens`."""
-        return None
-
-    async def holder(self, token_id: str) -> Who | None:  # noqa: ARG002
-        """As `Tokens`."""
-        return None
-
-
 # Guard
 # -----
 # Checks a request before anybody looks at who sends it. A browser that a foreign page drives cannot get past it: not by a name that

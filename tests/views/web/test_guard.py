@@ -6,7 +6,7 @@ import pytest
 from multidict import CIMultiDict
 
 from supervisor.features.api.rules import Scope
-from supervisor.views.web.sessions import Access, Guard, Names, NoTokens, Sessions, Who
+from supervisor.views.web.sessions import Access, Guard, Names, Sessions, Who
 
 GUARD = Guard(Names(8421, ("desk.tailnet.ts.net",)))
 OURS = {"Host": "127.0.0.1:8421"}
@@ -80,10 +80,10 @@ class OneToken:
 
 @pytest.mark.asyncio
 async def test_a_session_is_a_cookie_and_its_own_key() -> None:
-    one, two = Sessions(b"1" * 32, NoTokens(), user="me"), Sessions(b"2" * 32, NoTokens(), user="me")
+    one, two = Sessions(b"1" * 32, OneToken(), user="me"), Sessions(b"2" * 32, OneToken(), user="me")
     mine, other = await one.open(one.token), await one.open(one.token)
     assert mine is not None and other is not None and await one.open("") is None and await one.open(two.token) is None
-    assert await one.who(mine.cookie) is not None and await Sessions(b"1" * 32, NoTokens(), user="me").who(mine.cookie) is not None
+    assert await one.who(mine.cookie) is not None and await Sessions(b"1" * 32, OneToken(), user="me").who(mine.cookie) is not None
     assert await two.who(mine.cookie) is None
     assert one.has_key(mine.cookie, mine.key) and not one.has_key(other.cookie, mine.key) and not one.has_key(mine.cookie, "")
     for forged in ("", ".", "local", "local.x.", mine.cookie[:-1], mine.cookie.replace("local", "phone"), "é.ü", "\udcff.\udcff"):
