@@ -8,13 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agents.kinds import of_task, to_run
 from supervisor.client import submit
 from supervisor.kernel import prompt
 from supervisor.kernel.conversations import How
 from supervisor.kernel.errors import NotFound, Refused
 from supervisor.kernel.spec import RunSpec, Submission
-from supervisor.snapshots import forks
+from supervisor.snapshots import order
 from supervisor.store import conversations, queries, rows
 from supervisor.store.queries import TaskView
 
@@ -53,7 +52,7 @@ def submission(db: sqlite3.Connection, view: TaskView, text: str, key: str, envi
         prompt=text if continues else prompt.follow_up(launch.spec.prompt or "", text),
         continue_from=view.id if continues else "", continue_how=How.FORK,
     )  # fmt: skip
-    base = forks.tip(place.repository, view)
+    base = order.tip(place.repository, view)
     return submit.submission(RunSpec(task.title, (task,)), place, base, key, {**environ, **same_place(launch.env)})
 
 
@@ -101,5 +100,5 @@ def question(db: sqlite3.Connection, view: TaskView, text: str, environ: Mapping
         launch.spec.alone, name=f"{view.name}-ask", title=" ".join(text.split())[:TITLE_MAX], prompt=text, after=(), after_on="done",
         together="", interactive=False, retries=0, environment="", continue_from=view.id, continue_how=How.RESUME,
     )  # fmt: skip
-    base = forks.tip(place.repository, queries.one(db, had[0].task))
+    base = order.tip(place.repository, queries.one(db, had[0].task))
     return submit.submission(RunSpec(task.title, (task,)), place, base, None, {**environ, **same_place(launch.env)})

@@ -27,7 +27,7 @@ from supervisor.snapshots import rows as snapshots_rows
 if TYPE_CHECKING:
     from supervisor.client.submit import Workplace
     from supervisor.kernel.spec import Submission
-    from supervisor.snapshots.forks import Asked
+    from supervisor.snapshots.order import Asked
 
 
 # Snapshot
@@ -249,7 +249,7 @@ def command_fork(words: tuple[str, ...], repo: Path, as_json: bool, reopen: str 
     nightcrew fork --reopen review
     """
     from supervisor.client import submit
-    from supervisor.snapshots.forks import Asked
+    from supervisor.snapshots.order import Asked
 
     place = submit.workplace(repo)
     given = {key: value for key, value in options.items() if value is not None}
@@ -271,7 +271,7 @@ def command_fork(words: tuple[str, ...], repo: Path, as_json: bool, reopen: str 
 
 def _fresh(snapshot: str, asked: Asked, place: Workplace) -> Submission:
     from supervisor.config.task_keys import check_id
-    from supervisor.snapshots import forks
+    from supervisor.snapshots import order
 
     if asked.environment and asked.number != 1:
         raise UsageError("one name cannot be given to", on=f"{asked.number} environments", hint="without --as, or without -n")
@@ -280,23 +280,23 @@ def _fresh(snapshot: str, asked: Asked, place: Workplace) -> Submission:
             check_id(asked.environment)
         except ValueError as error:
             raise UsageError("bad value", on="--as", why=str(error)) from None
-    earlier = forks.newest(home(), common.typed(asked.environment), place.repository.project) if asked.environment else None
-    submission = forks.forks(snapshot, asked, place, os.environ)
+    earlier = order.newest(home(), common.typed(asked.environment), place.repository.project) if asked.environment else None
+    submission = order.forks(snapshot, asked, place, os.environ)
     if earlier is not None:
-        forks.refuse_open(earlier[0])
+        order.refuse_open(earlier[0])
         common.say(f"{asked.environment} starts anew; what it held before stays with {earlier[0].id}")
     return submission
 
 
 def _reopened(name: str, asked: Asked, place: Workplace) -> Submission:
-    from supervisor.snapshots import forks
+    from supervisor.snapshots import order
 
     if asked.environment or asked.base or asked.number != 1:
         raise UsageError("--reopen goes with neither --as, --base nor -n", hint=f"nightcrew fork --reopen {name}")
-    found = forks.newest(home(), common.typed(name), place.repository.project)
+    found = order.newest(home(), common.typed(name), place.repository.project)
     if found is None:
         raise NotFound("no environment is called", on=name, hint=f"nightcrew fork SNAPSHOT --as {name}")
-    return forks.reopened(found, asked, place, os.environ)
+    return order.reopened(found, asked, place, os.environ)
 
 
 # View
