@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def _run(home: Home, config: Path, over: threading.Event) -> None:
-    from nightcrew.plugins.otel.posting import Post  # which imports OpenTelemetry
+    from nightcrew.plugins.otel.export import Post  # which imports OpenTelemetry
 
     terms = user.load_telemetry(config)
     post = Post(terms.endpoint, headers(terms, dict(os.environ)), content=terms.content)
