@@ -60,7 +60,7 @@ export function table(caption, heads, rows) {
   })));
   return el("div", { class: "scroll", role: "region", tabindex: "0", "aria-label": caption },
     el("table", { class: "sheet", role: "table" },
-      el("caption", { class: "hidden" }, caption),
+      el("caption", { class: "sr" }, caption),
       el("thead", { role: "rowgroup" }, head), el("tbody", { role: "rowgroup" }, ...lines)));
 }
 
