@@ -36,7 +36,7 @@ from supervisor.server import gateway_report, lock
 from supervisor.store import journal, queries, rows, sqlite
 from supervisor.store.queries import TaskView
 from supervisor.views import status
-from supervisor.views.crew import Crew, NewTask, Page, Seen, Text
+from supervisor.views.crew import Crew, Number, Page, Seen, TaskId, Tasks, Text, Words
 from supervisor.views.crew import crew as grouped
 from supervisor.views.places import Train
 
@@ -528,18 +528,18 @@ class VerbActs:
         code = subprocess.run([sys.executable, "-I", "-m", "supervisor.cli.main", *words], check=False).returncode
         return f"nightcrew {' '.join(words)}" + (f" left with {code}" if code else "")
 
-    def send(self, tasks: Sequence[str], line: str) -> str:
+    def send(self, *, tasks: Tasks, text: Words) -> str:
         """As `nightcrew send`."""
-        words = common.typable(line.encode("utf-8", "surrogateescape"))
+        words = common.typable(text.encode("utf-8", "surrogateescape"))
         answer = self._ask("send", {"tasks": list(tasks), "text": words, "now": False, "some": len(tasks) > 1}, timeout_s=common.DELIVERY_S)
         states = [str(one["state"]) for one in answer["deliveries"]]
         return f"sent to {_named(tasks)}: {', '.join(sorted(set(states)))}"
 
-    def answer(self, task: str, asked: str, *, allow: bool) -> str:
+    def answer(self, *, task: TaskId, asked: Words, allow: bool) -> str:
         """As `nightcrew answer`."""
         return common.answered(self._ask("answer", {"task": task, "allow": allow, "asked": asked}))
 
-    def hold(self, tasks: Sequence[str], *, back: bool) -> str:
+    def hold(self, *, tasks: Tasks, back: bool) -> str:
         """As `nightcrew pause` and `nightcrew resume`."""
         answer = self._ask("pause" if back else "resume", {"tasks": list(tasks)})
         not_done = dict(answer["not_paused"]) if back else {}
@@ -549,49 +549,52 @@ class VerbActs:
         waits = f"; {_named(answer['waiting_for_slot'])} when a slot is free" if answer["waiting_for_slot"] else ""
         return f"resumed {_named(answer['resumed'])}{waits}"
 
-    def kill(self, tasks: Sequence[str]) -> str:
+    def kill(self, *, tasks: Tasks) -> str:
         """As `nightcrew kill`, without waiting for their end."""
         answer = self._ask("kill", {"tasks": list(tasks)})
         return f"ending {_named(answer['asked'])}" if answer["asked"] else "it had ended already"
 
-    def retry(self, tasks: Sequence[str]) -> str:
+    def retry(self, *, tasks: Tasks) -> str:
         """As `nightcrew retry`."""
         return f"again: {_named(self._ask('retry', {'tasks': list(tasks)})['revived'])}"
 
-    def take(self, task: str) -> str:
+    def take(self, *, task: TaskId) -> str:
         """As `nightcrew take`, into the checkout that the task began from."""
         with contextlib.closing(common.ledger(self._where, task)) as db:
             view = queries.one(db, task)
             taken = taking.take(db, view, Path(queries.run(db, view.run).root), taking.How())
         return "; ".join([taken.sentence, *taken.commands, *taken.notes])
 
-    def start(self, asked: NewTask) -> str:
-        """As `nightcrew start --headless`."""
+    def start_offered(self, *, prompt: Words, kind: Words, base: Words, name: Words, repo: Words) -> str:
+        """`start`, of a kind and in a repository that a person was offered. Raises UsageError for others."""
+        if kind not in self.kinds():
+            raise UsageError("no such kind of agent here", on=kind, hint="nightcrew kinds ls")
+        if repo not in self.repositories():
+            raise UsageError("nothing was ever run in", on=repo, hint=f"nightcrew start -C {shlex.quote(repo)}, once")
+        return self.start(prompt=prompt, kind=kind, base=base, name=name, repo=repo)
+
+    def start(self, *, prompt: str, kind: str, base: str, name: str, repo: str = "") -> str:
+        """As `nightcrew start --headless`; without `repo` in the repository around us."""
         from supervisor.client import follow, submit
 
-        if asked.repo and asked.repo not in self.repositories():
-            raise NotFound(
-                "no repository", on=asked.repo, why="nothing was ever run there", hint=f"nightcrew start -C {shlex.quote(asked.repo)}"
-            )
-        if not asked.prompt.strip():
+        if not prompt.strip():
             raise UsageError("there is no prompt", hint="say what the agent is to do")
-        place = submit.workplace(Path(asked.repo))
-        options: dict[str, Any] = {"kind": asked.kind, "id": asked.name or asked.kind, "interactive": False}
-        submission, notes = submit.of_prompt(asked.prompt, options, place, asked.base or None, os.environ)
+        options: dict[str, Any] = {"kind": kind, "id": name or kind, "interactive": False}
+        submission, notes = submit.of_prompt(prompt, options, submit.workplace(Path(repo)), base or None, os.environ)
         return f"added {follow.hand_over(self._where, submission, notes).tasks[0]}"
 
-    def go_on(self, task: str, prompt: str) -> str:
+    def go_on(self, *, task: TaskId, text: Words) -> str:
         """As `nightcrew review --send -m PROMPT`."""
         from supervisor.client import follow, follow_up
 
         with contextlib.closing(common.ledger(self._where, task)) as db:
             view = queries.one(db, task)
             if not view.final:
-                return self.send([task], prompt)
-            if not prompt.strip():
+                return self.send(tasks=[task], text=text)
+            if not text.strip():
                 raise UsageError("there is nothing to say")
-            key = verdicts.key(task, f"{prompt}\0{os.urandom(8).hex()}")
-            made = follow_up.submission(db, view, prompt, key, os.environ)
+            key = verdicts.key(task, f"{text}\0{os.urandom(8).hex()}")
+            made = follow_up.submission(db, view, text, key, os.environ)
         return f"{view.name} goes on as {follow.hand_over(self._where, made, ()).tasks[0]}"
 
     def _ask(self, verb: str, args: dict[str, Any], *, timeout_s: float = 60.0) -> dict[str, Any]:
@@ -615,31 +618,31 @@ class ReviewActs:
     def __init__(self, where: Home) -> None:
         self._where = where
 
-    def comment(self, task: str, tip: str, path: str, line: int, text: str) -> str:
+    def comment(self, *, task: TaskId, tip: Words, path: Words, line: Number, text: Words) -> str:
         """As `nightcrew review --comment`."""
         with self._gathered(task) as (_, found):
             self._check(found, tip)
             made = review_commands.comment(self._where, found, f"{path}:{line}", text)
         return f"comment {made['comment']} is kept; it is sent when you say so"
 
-    def drop(self, task: str, number: int) -> str:
+    def drop(self, *, task: TaskId, number: Number) -> str:
         """As `nightcrew review --drop`."""
         review_commands.drop(self._where, task, number)
         return f"comment {number} is removed"
 
-    def send(self, task: str, more: str) -> str:
+    def send(self, *, task: TaskId, text: Words) -> str:
         """As `nightcrew review --send`."""
         with self._gathered(task) as (db, found):
-            made = review_commands.send(self._where, db, found, more, os.environ)
+            made = review_commands.send(self._where, db, found, text, os.environ)
         state = f" ({made['state']})" if made.get("state") else ""
         return f"{many(made['sent'], 'comment')} sent to {made['to']}{state}"
 
-    def decide(self, task: str, tip: str, verdict: str, why: str) -> str:
+    def decide(self, *, task: TaskId, tip: Words, verdict: Words, text: Words) -> str:
         """As `nightcrew review --accept` and `--reject`."""
         if verdict not in (Verdict.ACCEPTED, Verdict.REJECTED):
             raise UsageError("no such verdict", on=verdict)
         with self._gathered(task) as (_, found):
-            made = review_commands.decide(self._where, found, verdict, why, tip)
+            made = review_commands.decide(self._where, found, verdict, text, tip)
         return f"{task} is {made['verdict']} at {made['commit'][:12]}"
 
     @contextlib.contextmanager

@@ -9,10 +9,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
 from supervisor.kernel.ansi import plain
-from supervisor.kernel.errors import one_line
+from supervisor.kernel.codec import Bound
+from supervisor.kernel.errors import UsageError, one_line
 from supervisor.kernel.format import age, duration, many, moment, money, percent, short
 from supervisor.kernel.states import CHOICE, FINAL, TaskState
 from supervisor.store.queries import TaskView
@@ -371,8 +372,8 @@ def _machine(capacity: Shape) -> Iterable[Fact]:
         yield Fact("mem", percent(pressure["memory"]), bad=pressure["memory"] >= 0.9)
 
 
-# What is shown of one task, and what a person fills in
-# -----------------------------------------------------
+# What is shown of one task
+# -------------------------
 
 
 class Page(StrEnum):
@@ -397,13 +398,28 @@ class Text:
     """Its end matters, as of a log: it is shown from there, and followed."""
 
 
-@dataclass(frozen=True, slots=True)
-class NewTask:
-    """What a person filled in."""
+# What a person asks of tasks
+# ---------------------------
 
-    prompt: str
-    kind: str
-    base: str
-    name: str
-    repo: str = ""
-    """One of `VerbActs.repositories`; empty: the repository around us."""
+
+TASKS_MAX = 500
+
+
+def _words(value: object) -> str:
+    if not isinstance(value, str) or "\0" in value or value.encode("utf-8", "ignore").decode() != value:  # a half character
+        raise UsageError("not a text:", on=str(value)[:50])
+    return value
+
+
+def task_id(value: object) -> str:
+    """A full id. Raises UsageError for what none can be."""
+    text = _words(value)
+    if not text.isprintable() or "/" not in text or len(text) > 200:
+        raise UsageError("not the id of a task", on=text[:50])
+    return text
+
+
+Words = Annotated[Any, _words]
+TaskId = Annotated[Any, task_id]
+Tasks = Annotated[Sequence[TaskId], Bound(1, TASKS_MAX)]
+Number = Annotated[int, Bound(0, 2**31)]

@@ -16,7 +16,7 @@ from textual.screen import Screen
 from supervisor.kernel.errors import NightcrewError
 from supervisor.kernel.states import TaskState
 from supervisor.store.queries import TaskView
-from supervisor.views.crew import Crew, Group, NewTask, Page, Row, Text
+from supervisor.views.crew import Crew, Group, Page, Row, Text
 
 if TYPE_CHECKING:
     from supervisor.client.crew import Lookout
@@ -239,7 +239,7 @@ class Main(Screen[None]):
         if rows := self._rows():
             tasks = _tasks(rows)
             whom = rows[0].view.name if len(tasks) == 1 else f"{len(tasks)} agents"
-            await self.top.ask_line(f"to {whom}:", "", lambda text: self._act(lambda: self.top.acts.send(tasks, text)))
+            await self.top.ask_line(f"to {whom}:", "", lambda text: self._act(lambda: self.top.acts.send(tasks=tasks, text=text)))
 
     def action_answer(self, allow: bool) -> None:
         """What the selected agent asks."""
@@ -247,25 +247,25 @@ class Main(Screen[None]):
             if row.group is not Group.NEEDS_ME:
                 self.top.say(f"{row.view.name} asks nothing", bad=True)
                 return
-            self._act(lambda: self.top.acts.answer(row.id, row.asks, allow=allow))
+            self._act(lambda: self.top.acts.answer(task=row.id, asked=row.asks, allow=allow))
 
     def action_hold(self) -> None:
         """Pause, or let go on what is paused."""
         if rows := self._rows():
             back = not all(row.view.paused or row.view.state is TaskState.PAUSED for row in rows)
-            self._act(lambda: self.top.acts.hold(_tasks(rows), back=back))
+            self._act(lambda: self.top.acts.hold(tasks=_tasks(rows), back=back))
 
     def action_retry(self) -> None:
         """Run again."""
         if rows := self._rows():
-            self._act(lambda: self.top.acts.retry(_tasks(rows)))
+            self._act(lambda: self.top.acts.retry(tasks=_tasks(rows)))
 
     def action_kill(self) -> None:
         """After a yes."""
         if rows := self._rows():
             tasks = _tasks(rows)
             what = f"{tasks[0]} and everything that it" if len(tasks) == 1 else f"{len(tasks)} tasks and everything that they"
-            self._confirm(f"End {what} started? What was done so far is kept.", lambda: self.top.acts.kill(tasks))
+            self._confirm(f"End {what} started? What was done so far is kept.", lambda: self.top.acts.kill(tasks=tasks))
 
     def action_take(self) -> None:
         """After a yes; the question says into which branch, and how large it is."""
@@ -279,7 +279,7 @@ class Main(Screen[None]):
         if bad:
             self._acted(said, bad)
         else:
-            self._confirm(said, lambda: self.top.acts.take(task))
+            self._confirm(said, lambda: self.top.acts.take(task=task))
 
     def action_open_pr(self) -> None:
         """As a pull request; what it asks, it asks on the terminal."""
@@ -305,12 +305,12 @@ class Main(Screen[None]):
         if fields is not None:
             kind, base, name = (field.strip() for field in fields)
             # The form goes only when this returns, and the editor would wait for it.
-            self.call_later(self._edit, "", lambda prompt: self.top.acts.start(NewTask(prompt, kind, base, name)))
+            self.call_later(self._edit, "", lambda prompt: self.top.acts.start(prompt=prompt, kind=kind, base=base, name=name))
 
     def action_go_on(self) -> None:
         """More words for the selected agent."""
         if (row := self._row()) is not None:
-            self._edit("", lambda prompt: self.top.acts.go_on(row.id, prompt))
+            self._edit("", lambda prompt: self.top.acts.go_on(task=row.id, text=prompt))
 
     def _edit(self, text: str, work: Callable[[str], str]) -> None:
         """Ask for a prompt in the editor, and act on it in a thread; nothing when it is left empty."""

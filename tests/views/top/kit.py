@@ -11,7 +11,7 @@ from typing import Any, cast
 from supervisor.kernel.states import TaskState
 from supervisor.store.queries import TaskView
 from supervisor.views import crew
-from supervisor.views.crew import NewTask, Page, Text
+from supervisor.views.crew import Page, Text
 from supervisor.views.status import Waiting
 from supervisor.views.top.app import TopApp
 
@@ -86,29 +86,29 @@ class Stage:
     def run(self, words: Sequence[str]) -> str:
         return self._did("run", *words)
 
-    def send(self, tasks: Sequence[str], line: str) -> str:
-        return self._did("send", *tasks, line)
+    def send(self, *, tasks: Sequence[str], text: str) -> str:
+        return self._did("send", *tasks, text)
 
-    def answer(self, task: str, asked: str, *, allow: bool) -> str:
+    def answer(self, *, task: str, asked: str, allow: bool) -> str:
         return self._did("answer", task, asked, allow)
 
-    def hold(self, tasks: Sequence[str], *, back: bool) -> str:
+    def hold(self, *, tasks: Sequence[str], back: bool) -> str:
         return self._did("hold", *tasks, back)
 
-    def kill(self, tasks: Sequence[str]) -> str:
+    def kill(self, *, tasks: Sequence[str]) -> str:
         return self._did("kill", *tasks)
 
-    def retry(self, tasks: Sequence[str]) -> str:
+    def retry(self, *, tasks: Sequence[str]) -> str:
         return self._did("retry", *tasks)
 
-    def take(self, task: str) -> str:
+    def take(self, *, task: str) -> str:
         return self._did("take", task)
 
-    def start(self, asked: NewTask) -> str:
+    def start(self, **asked: str) -> str:
         return self._did("start", asked)
 
-    def go_on(self, task: str, prompt: str) -> str:
-        return self._did("go_on", task, prompt)
+    def go_on(self, *, task: str, text: str) -> str:
+        return self._did("go_on", task, text)
 
     def app(self) -> TopApp:
         return TopApp(cast(Any, self), cast(Any, self))
