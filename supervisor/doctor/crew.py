@@ -21,7 +21,6 @@ from supervisor.client import protocol
 from supervisor.config import user
 from supervisor.config.toml import Once
 from supervisor.doctor.examine import Check, CheckContext, Finding, fail, ok, unknown, warn
-from supervisor.features import service
 from supervisor.features.night import install as night_install
 from supervisor.features.night import view as night_view
 from supervisor.gateway import pages
@@ -398,19 +397,9 @@ def _some(names: Mapping[str, str]) -> str:
     return listed(sorted(names), SHOWN)
 
 
-CHECKS: Mapping[str, Check] = {
-    "supervisor": supervisor,
-    "gateway": process,
-    "tmux server": server,
-    "sessions": sessions,
-    "worktrees": worktrees,
-    "leftovers": leftovers,
-}
-
-
-# Night
-# -----
-# What starts by itself: the installed nights and the supervisor's service.
+# Nights
+# ------
+# Installed nights, which start by themselves.
 
 
 def nights(context: CheckContext) -> Finding:
@@ -437,18 +426,12 @@ def _wrong(context: CheckContext, name: str) -> str:
         return error.line()
 
 
-def supervisor_night(context: CheckContext) -> Finding:
-    """What starts the supervisor, and whether the one that runs is watched by it."""
-    shape = service.status(context.home)
-    if not shape["installed"]:
-        return ok("not installed: the supervisor starts with the next nightcrew run")
-    if shape["wrong"]:
-        fix = autostart.START_CRON if shape["wrong"] == autostart.NO_CRON else "nightcrew service install"
-        return warn(shape["wrong"], "the supervisor does not start by itself", fix)
-    if shape["supervisor"] and not shape["watched"]:
-        why = "a crash of it is not mended before the next login or boot"
-        return warn(f"pid {shape['supervisor']} was not started by {shape['by']}", why, "nightcrew down, then start the service")
-    return ok(f"by {shape['by']}")
-
-
-NIGHT_CHECKS: Mapping[str, Check] = {"nights": nights, "service": supervisor_night}
+CHECKS: Mapping[str, Check] = {
+    "supervisor": supervisor,
+    "gateway": process,
+    "tmux server": server,
+    "sessions": sessions,
+    "worktrees": worktrees,
+    "leftovers": leftovers,
+    "nights": nights,
+}

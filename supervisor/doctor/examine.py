@@ -216,7 +216,6 @@ GROUPS = {
     "environments": "machine:ENVIRONMENTS_CHECKS",
     "state": "state:CHECKS",
     "crew": "crew:CHECKS",
-    "night": "crew:NIGHT_CHECKS",
 }
 """Each group of checks, in their order, and the table of them as `module:name`."""
 DEADLINE_S = 45.0
