@@ -17,14 +17,15 @@ supervisor took."""
 
 def program(directory: Path) -> Path:
     """The client as one executable file in `directory`, made when it is not there. Raises OSError when `directory` cannot be written."""
-    here = Path(__file__).parent
-    built = compiling.build(here / "client.c", directory)
-    if built is not None:
-        return built
-    script = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -I -S {shlex.quote(str(here / "client.py"))} "$@"\n'
+    return compiling.build(Path(__file__).parent / "client.c", directory) or script(directory)
+
+
+def script(directory: Path) -> Path:
+    """Make the client in Python as one executable file in `directory`. Raises OSError when `directory` cannot be written."""
+    client = Path(__file__).parent / "client.py"
     target = directory / "hook-client"
     draft = target.with_suffix(f".{os.getpid()}.{os.urandom(4).hex()}")  # several attempts may begin at once
-    draft.write_text(script)
+    draft.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -I -S {shlex.quote(str(client))} "$@"\n')
     draft.chmod(0o700)
     draft.replace(target)
     return target

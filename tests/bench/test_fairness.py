@@ -12,9 +12,9 @@ from functools import partial
 import pytest
 from click.testing import CliRunner
 
-from nightcrew.plugins.bench.fairness import runs
-from nightcrew.plugins.bench.fairness.runs import Figures, Outside, Run, Scenario, jain, run
-from nightcrew.plugins.bench.fairness.world import (
+from nightcrew.plugins.bench import fairness as runs
+from nightcrew.plugins.bench.fairness import Figures, Outside, Run, Scenario, jain, run
+from nightcrew.plugins.bench.fairness_world import (
     LINK_S,
     Bucket,
     Charge,

@@ -7,9 +7,9 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from nightcrew.plugins.bench.fairness import runs
-from nightcrew.plugins.bench.fairness.runs import CASES, Case, Judge, Learned, Other, Provider
-from nightcrew.plugins.bench.fairness.world import ClientStreams, Gateway, Timeline, Turn, World
+from nightcrew.plugins.bench import fairness as runs
+from nightcrew.plugins.bench.fairness import CASES, Case, Judge, Learned, Other, Provider
+from nightcrew.plugins.bench.fairness_world import ClientStreams, Gateway, Timeline, Turn, World
 from nightcrew.plugins.bench.figures import missed
 from supervisor.gateway.admission.bucket import UpstreamBucket
 from supervisor.gateway.admission.pool import Pool, UnknownLimit

@@ -2,20 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from nightcrew.plugins.bench.arrivals import Spawn, summary
 from nightcrew.plugins.bench.crews import in_turns
 from nightcrew.plugins.bench.figures import Aim, missed, quantile, rows
-from nightcrew.plugins.bench.spawn import table
-
-
-def spawn(ms: float) -> Spawn:
-    """An agent that took `ms` in all, three quarters of it for its environment."""
-    return Spawn(env=ms * 0.75e-3, tmux=ms * 0.05e-3, runner=ms * 0.15e-3, first_byte=ms * 0.05e-3)
-
-
-def test_stages_lie_between_moments() -> None:
-    found = Spawn.between(1.0, 2.0, 4.0, 7.0, 11.0)
-    assert (found, found.whole) == (Spawn(env=1.0, tmux=2.0, runner=3.0, first_byte=4.0), 10.0)
+from nightcrew.plugins.bench.spawn import summary, table
 
 
 def test_quantile_is_the_nearest_rank() -> None:
@@ -26,14 +15,12 @@ def test_quantile_is_the_nearest_rank() -> None:
 
 
 def test_summary_counts_agents_over_all_bursts_and_bursts_by_their_last_agent() -> None:
-    bursts = [(spawn(100), spawn(200)), (spawn(100), spawn(600)), (spawn(100), spawn(400))]
-    found = summary(bursts)
+    found = summary([(0.1, 0.2), (0.1, 0.6), (0.1, 0.4)])
     assert (found["ms_p50"], found["ms_p99"], found["all_up_s"], found["rounds"]) == (150.0, 600.0, 0.4, 3)
-    assert found["stages"] == {"env": 112.5, "tmux": 7.5, "runner": 22.5, "first_byte": 7.5}
 
 
 def test_the_table_marks_an_aim_that_is_missed_and_leaves_out_what_was_not_measured() -> None:
-    slow = {"ms_p50": 300.0, "ms_p99": 300.0, "all_up_s": 0.3, "stages": dict.fromkeys(("env", "tmux", "runner", "first_byte"), 75.0)}
+    slow = {"ms_p50": 300.0, "ms_p99": 300.0, "all_up_s": 0.3}
     idle = {"cpu_percent": 1.0, "rss_mb": 50.0, "runner_unshared_mb": 3.0}
     report = {"spawn": {"1": slow}, "plain": {"1": slow}, "ratio": 1.0, "idle": idle, "adopt_s": 1.0, "status_ms": 90.0}
     lines = table(report).splitlines()

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from nightcrew.plugins.bench import crews
-from nightcrew.plugins.bench.gateway import load, measure, servers
-from nightcrew.plugins.bench.gateway.measure import Options
+from nightcrew.plugins.bench import gateway as measure
+from nightcrew.plugins.bench import gateway_servers as servers
+from nightcrew.plugins.bench.gateway import Options
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import ToolFailed
 
@@ -33,14 +34,14 @@ def test_a_small_run_has_every_figure(tmp_path: Path, monkeypatch: pytest.Monkey
 
 @pytest.mark.soak
 def test_memory_is_flat_over_100_000_requests(tmp_path: Path) -> None:
-    """Battery L04: none of them fails, or `load.run` raises."""
+    """Battery L04: none of them fails, or `measure.run_load` raises."""
     home = Home(tmp_path / "home")
     tokens = measure.agents(home, 50)
     with measure.own("provider") as provider, measure.gateway(home, f"http://127.0.0.1:{provider.port}") as server:
-        requests = [load.request(server.port, {"authorization": f"Bearer {token}"}, load.body()) for token in tokens]
-        asyncio.run(load.run(server.port, requests, 400))
+        requests = [measure.request(server.port, {"authorization": f"Bearer {token}"}, measure.body()) for token in tokens]
+        asyncio.run(measure.run_load(server.port, requests, 400))
         before = server.rss_mb()
-        asyncio.run(load.run(server.port, requests, 1600))
+        asyncio.run(measure.run_load(server.port, requests, 1600))
         print(f"{before:.1f} MB after 20,000 requests, {server.rss_mb():.1f} MB after 100,000")
         assert server.rss_mb() < before + 10
 
@@ -49,9 +50,9 @@ def test_an_answer_that_is_no_200_ends_the_measurement(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
     measure.agents(home, 1)
     with measure.own("provider") as provider, measure.gateway(home, f"http://127.0.0.1:{provider.port}") as server:
-        stranger = load.request(server.port, {"authorization": "Bearer nobody"}, load.body(1000))
+        stranger = measure.request(server.port, {"authorization": "Bearer nobody"}, measure.body(1000))
         with pytest.raises(ToolFailed, match="401"):
-            asyncio.run(load.run(server.port, [stranger], 1))
+            asyncio.run(measure.run_load(server.port, [stranger], 1))
 
 
 def test_a_connection_that_ends_early_ends_the_measurement() -> None:
@@ -65,7 +66,7 @@ def test_a_connection_that_ends_early_ends_the_measurement() -> None:
         server = await asyncio.start_server(half, "127.0.0.1", 0)
         async with server:
             port = server.sockets[0].getsockname()[1]
-            await load.run(port, [load.request(port, {}, b"{}")], 1)
+            await measure.run_load(port, [measure.request(port, {}, b"{}")], 1)
 
     with pytest.raises(ToolFailed, match="closed"):
         asyncio.run(cut())
@@ -78,5 +79,5 @@ def test_the_providers_answer_is_one_stream_of_30_events() -> None:
 def test_the_request_is_as_large_as_claude_codes_and_is_json() -> None:
     import json
 
-    assert abs(len(load.body()) - load.BODY_BYTES) < 500
-    assert json.loads(load.body())["max_tokens"] == 64000
+    assert abs(len(measure.body()) - measure.BODY_BYTES) < 500
+    assert json.loads(measure.body())["max_tokens"] == 64000

@@ -28,7 +28,6 @@ TINY = Options(
     clean=6,
     files=40,
 )
-STAGES = {"env", "tmux", "runner", "first_byte"}
 
 
 @pytest.fixture(scope="module")
@@ -75,8 +74,7 @@ def test_every_figure_is_there(report: dict[str, Any]) -> None:
     for side in ("spawn", "plain"):
         assert report[side].keys() == {"1", "2", "3"}
         for size in report[side].values():
-            assert size.keys() == {"ms_p50", "ms_p99", "all_up_s", "stages", "rounds"}
-            assert size["stages"].keys() == STAGES
+            assert size.keys() == {"ms_p50", "ms_p99", "all_up_s", "rounds"}
     assert report["idle"].keys() == {"cpu_percent", "tmux_cpu_percent", "rss_mb", "runner_unshared_mb", "agents", "seconds"}
     assert report["clean"].keys() == {"worktrees", "ms_each", "first_line_s", "removed", "remove_ms_each", "confined"}
     assert (report["clean"]["worktrees"], report["clean"]["confined"]["worktrees"]) == (6, 3)
@@ -87,9 +85,7 @@ def test_every_figure_is_there(report: dict[str, Any]) -> None:
 def test_the_figures_fit_together(report: dict[str, Any], side: str) -> None:
     one, two, three = (report[side][size] for size in ("1", "2", "3"))
     assert one["ms_p50"] == one["ms_p99"] == pytest.approx(one["all_up_s"] * 1000, abs=0.1)
-    assert sum(one["stages"].values()) == pytest.approx(one["ms_p50"], abs=0.05)
     assert two["ms_p50"] <= two["ms_p99"]
-    assert min(one["stages"].values()) > -10  # ms; file times move in steps of one or two of the kernel's ticks
     assert three["ms_p99"] == pytest.approx(three["all_up_s"] * 1000, abs=0.1)
     assert [size["rounds"] for size in (one, two, three)] == [1, 2, 1]
 

@@ -17,8 +17,8 @@ import psutil
 import pytest
 
 from nightcrew.plugins.bench import crews
+from nightcrew.plugins.bench import queue as measure
 from nightcrew.plugins.bench.crews import SupervisedRun
-from nightcrew.plugins.bench.queue import measure
 from supervisor.client import protocol
 from supervisor.gateway.lifecycle import PASSED
 from supervisor.host import processes

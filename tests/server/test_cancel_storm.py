@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from nightcrew.plugins.bench.queue import fake_doors
-from nightcrew.plugins.bench.queue.fake_doors import Agents, FakeEnding, TimedLedger
+from nightcrew.plugins.bench import fake_doors
+from nightcrew.plugins.bench.fake_doors import Agents, FakeEnding, TimedLedger
 from supervisor.host.paths import Home
 from supervisor.kernel.events import CancelAsked, Submitted
 from supervisor.kernel.states import FINAL

@@ -9,8 +9,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from nightcrew.plugins.bench.queue import fake_doors
-from nightcrew.plugins.bench.queue.fake_doors import Agents, FakeEnding, FakeObserver, TimedLedger
+from nightcrew.plugins.bench import fake_doors
+from nightcrew.plugins.bench.fake_doors import Agents, FakeEnding, FakeObserver, TimedLedger
 from supervisor.host.paths import Home
 from supervisor.kernel.decision import Command, Start
 from supervisor.kernel.events import Submitted

@@ -70,10 +70,6 @@ def _seed(of: str) -> Option:
     return click.option("--seed", type=int, default=1, show_default=True, help=f"Of {of}.")
 
 
-def _count(name: str, default: int, text: str) -> Option:
-    return click.option(name, type=click.IntRange(1, 99), default=default, show_default=True, help=text)
-
-
 _suite(
     "spawn",
     "spawn",
@@ -94,36 +90,26 @@ _suite(
     _UNDER,
 )
 _suite(
-    "analyze",
-    "analyze",
-    "What the analysts gain by working at once, beside a plain pool of the same pieces. SOURCE is a repository or another directory "
-    "(default: here). It is copied.",
-    click.argument("source", type=click.Path(exists=True, file_okay=False), default="."),
-    _count("--rounds", 3, "How often; the median round is reported."),
-    _UNDER,
-)
-_suite(
     "fairness",
-    "fairness.runs",
+    "fairness",
     "How the gateway shares a provider's limit, and what the crew meets without it: one virtual hour of 50 agents that want far more "
     "than there is; and how it learns limits that nobody told it, in ten virtual minutes for each kind of provider. Nothing is sent "
     "anywhere and no time passes: it is a simulation, in which the gateway's admission is the real one.",
     _quick("10 virtual minutes instead of an hour; too short for the aims of fairness"),
-    _count("--seeds", 3, "How many seeds, from 1 on."),
+    click.option("--seeds", type=click.IntRange(1, 99), default=3, show_default=True, help="How many seeds, from 1 on."),
 )
 _suite(
     "status",
-    "status.measure",
+    "status",
     "How soon it is known how an agent is, what that costs beside 50 live agents, how soon a text is delivered, how fast the built-in"
-    " agent is; and ten real Claude Code agents that share a limit of 80,000 tokens a minute, with the gateway and without. The "
-    "provider is a process of this machine, nothing leaves it. What needs Claude Code is not measured where `make clients` has not "
-    "installed it. A full run takes about 20 minutes.",
-    _quick("10 live agents for 5 s, a crew of 3"),
+    " agent starts. The provider is a process of this machine, nothing leaves it. What needs Claude Code is not measured where `make "
+    "clients` has not installed it. A full run takes some minutes.",
+    _quick("10 live agents for 5 s"),
     _UNDER,
 )
 _suite(
     "queue",
-    "queue.measure",
+    "queue",
     "The queue of tasks: how fast 10,000 are accepted, how soon a free slot is taken, what a person feels of 50 busy agents. A full "
     "run takes some minutes.",
     _quick("500 attempts, 10 busy agents"),
@@ -134,8 +120,8 @@ _suite(
     "map",
     "map",
     "A large workload over many workers: 10,000 files over 50 agents, where 2 % of the files kill a process at their first try, "
-    "beside a plain pool of processes; and what is done again after everything was killed at half. An output that is not that of a "
-    "sequential run is an error. A full run takes about six minutes on two cores.",
+    "beside a plain pool of processes. An output that is not that of a sequential run is an error. A full run takes about four minutes "
+    "on two cores.",
     _quick("600 files, 10 workers, 4 s of work; too short for the aim of efficiency"),
     _seed("the generated repository's content"),
     _UNDER,
@@ -152,7 +138,7 @@ _suite(
     "land",
     "land",
     "What it takes to know which results conflict: 50 branches of a repository of 2,000 files with each other, and anew when one of "
-    "them moved. Conflicts that are not those that were planted are an error.",
+    "them moved; and to land a train of results. Conflicts that are not those that were planted are an error.",
     _quick("10 branches of 200 files"),
     _seed("the generated repository's content"),
     _UNDER,
@@ -169,7 +155,7 @@ _suite(
 
 _suite(
     "gateway",
-    "gateway.measure",
+    "gateway",
     "What the gateway costs: CPU, time added to a request, memory; beside LiteLLM's proxy where `make bench-peers` installed it. Real"
     " sockets and a real account; the provider is a process of this machine. A full run takes some minutes.",
     _quick("5,000 requests instead of 100,000"),

@@ -267,10 +267,6 @@ def _end(server: Identity) -> None:
 # The real path: a supervisor in a state directory of its own, with snapshots and tasks that are submitted through its socket.
 
 
-_INSTALLERS = ("PIP_", "UV_")
-_NETWORK = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
-
-
 @dataclass(frozen=True, slots=True)
 class Agent:
     """An agent that writes into its `out/up` when its own code began, then waits for `out/go`. Times are wall-clock seconds."""
@@ -372,8 +368,7 @@ class SupervisedRun:
 
     def snapshot(self, repo: Repository, spec: SnapshotSpec) -> Snapshot:
         """Have a snapshot made. Raises ToolFailed when a command or a check failed."""
-        env = allowed(os.environ, {name for name in os.environ if name.startswith(_INSTALLERS) or name.upper() in _NETWORK})
-        order = Order(repo.project, str(repo.root), str(repo.common_dir), spec, repo.head, {}, (), env)
+        order = Order(repo.project, str(repo.root), str(repo.common_dir), spec, repo.head, {}, (), allowed(os.environ))
         begun = self.ask("snapshot", op="create", order=codec.shape(order), agreed=True)
         row: list[Snapshot] = []
 

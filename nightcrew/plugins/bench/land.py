@@ -1,4 +1,4 @@
-"""`nightcrew bench land`: what it takes to know which results conflict, to look at one, and to land a train of them."""
+"""`nightcrew bench land`: what it takes to know which results conflict, and to land a train of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +17,15 @@ from nightcrew.plugins.bench.crews import (
     by_hand,
     children_cpu_s,
     commit_all,
-    in_turns,
     timed,
 )
 from nightcrew.plugins.bench.figures import Aim, median_ms, rows
-from nightcrew.plugins.bench.verbs import RUN, fill
 from supervisor.host import files
-from supervisor.host.paths import Home
 from supervisor.kernel.errors import NightcrewError, ToolFailed
 from supervisor.kernel.spec import TaskSpec
 from supervisor.results import trial_merges
 from supervisor.results.conflicts import Matrix
 from supervisor.store.journal import Branch
-from worktrees import collect_work, environments
-from worktrees.environments import Environment
 from worktrees.git import Git
 from worktrees.repository import Repository, discover
 
@@ -135,59 +129,6 @@ def _names(landed: Mapping[str, Any], state: str) -> set[str]:
     return {str(entry["task"]).partition("/")[2] for entry in landed["entries"] if entry["state"] == state}
 
 
-# Review
-# ------
-# How long `nightcrew review NAME` takes: the whole command, in colours, as a person waits for it.
-
-
-SIZES = {"middle": (12, 25), "large": (40, 50)}
-"""By name: files that are changed, and lines that come in each."""
-_FUNCTIONS = 30
-"""In each file, of three lines."""
-
-
-def measure_review(root: Path, count: int, rounds: int, say: Say) -> dict[str, Any]:
-    """Return `review_ms` of the report, over a repository of `count` files. Raises NightcrewError when a result is not shown whole."""
-    say(f"nightcrew review of {len(SIZES)} results, {rounds} times")
-    home = Home(files.private_dir(root))
-    for number in range(max(count, *(changed for changed, _ in SIZES.values()))):
-        text = "".join(f"def f{n}(x: int) -> int:\n    return x + {number} * {n}\n\n" for n in range(_FUNCTIONS))
-        _write(root / "repo" / f"part{number % 25:02}" / f"file{number:04}.py", text)
-    commit_all(root / "repo")
-    repository = discover(Git(home.root / "git"), root / "repo")
-    made = {name: _result(repository, home, number, *size) for number, (name, size) in enumerate(SIZES.items())}
-    fill(home, repository, list(made.values()))
-    ways: dict[str, Callable[[], float]] = {name: partial(_look, root, env.task, SIZES[name]) for name, env in made.items()}
-    took = in_turns({**ways, "start": lambda: timed(root, "--version")[0]}, rounds)
-    return {name: median_ms(some) for name, some in took.items()}
-
-
-def _result(repository: Repository, home: Home, number: int, changed: int, lines: int) -> Environment:
-    """Make the worktree of an attempt that has ended, with so many new lines in so many files, spread over each."""
-    env = environments.create(repository, f"{RUN}/t{number}", 1, repository.head, home.worktrees / repository.project)
-    for file in sorted(env.path.glob("part*/*.py"))[:changed]:
-        text = file.read_text().splitlines(keepends=True)
-        step = max(1, len(text) // lines)
-        for note in reversed(range(lines)):
-            text.insert(note * step, f"# note {note} of result {number}\n")
-        file.write_text("".join(text))
-    collect_work.secure(env, "nightcrew: work left", always=True)
-    environments.release(env)
-    return env
-
-
-def _look(root: Path, task: str, size: tuple[int, int]) -> float:
-    took, said = timed(root, "review", task, cwd=root / "repo", FORCE_COLOR="1")
-    if (shown := said.count("# note")) != size[0] * size[1]:
-        raise NightcrewError("nightcrew review did not show all", on=task, why=f"{shown} lines")
-    return took
-
-
-def _write(file: Path, text: str) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(text)
-
-
 # The matrix
 # ----------
 # The branches are made by plain git. Each changes two files, one of them the same line as a fifth of the others.
@@ -208,13 +149,11 @@ class Options:
     """Branches that move, one after the other; the median update is reported."""
     rounds: int = 3
     """How often the full matrix is made; the median is reported."""
-    reviews: int = 7
-    """How often each result is looked at; the median is reported."""
     seed: int = 1
     train: LandTrainOptions = field(default_factory=LandTrainOptions)
 
 
-QUICK = Options(branches=10, files=200, updates=3, rounds=1, reviews=2, train=LandTrainOptions(results=6, planted=1, loops=200_000))
+QUICK = Options(branches=10, files=200, updates=3, rounds=1, train=LandTrainOptions(results=6, planted=1, loops=200_000))
 
 
 def aims(matrix: str, files: int) -> tuple[Aim, ...]:
@@ -231,9 +170,6 @@ def aims(matrix: str, files: int) -> tuple[Aim, ...]:
         Aim("train.landed", name="results that landed"),
         Aim("train.ejected", name="results that were left out"),
         Aim("train.wrong", 0, name="of both, wrongly"),
-        Aim("review_ms.middle", name="nightcrew review of 300 new lines", unit="ms"),
-        Aim("review_ms.large", name="of 2,000 new lines", unit="ms"),
-        Aim("review_ms.start", name="of that, what any command takes", unit="ms"),
     )
 
 
@@ -260,7 +196,6 @@ def measure(options: Options, root: Path, say: Say) -> dict[str, Any]:
         "conflicts": len(matrix.conflicts()),
         "pairs": len(matrix.known),
         "files": options.files,
-        "review_ms": measure_review(root / "review", options.files, options.reviews, say),
         "train": measure_land_train(options.train, root, say),
     }
 
@@ -293,7 +228,9 @@ def _check(matrix: Matrix, options: Options) -> None:
 def _made(place: Path, options: Options) -> Path:
     text = "".join(f"line {number}\n" for number in range(_LINES))
     for number in range(options.files):
-        _write(place / _path(number), f"{number} {options.seed}\n{text}")
+        file = place / _path(number)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"{number} {options.seed}\n{text}")
     commit_all(place)
     for number in range(options.branches):
         shared, own = number % 5, 5 + number % (options.files - 5)

@@ -5,11 +5,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import signal
 import statistics
-import subprocess
 import time
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,17 +18,12 @@ from nightcrew.plugins.bench.crews import (
     SupervisedRun,
     children_cpu_s,
     cpu_s,
-    environ,
     make_repository,
-    nightcrew,
     timed,
-    until,
 )
 from nightcrew.plugins.bench.figures import Aim, rows
-from supervisor.features.map import open_map
-from supervisor.host import cores, processes
+from supervisor.host import cores
 from supervisor.host.paths import Home
-from supervisor.kernel import records
 from supervisor.kernel.errors import ToolFailed
 from supervisor.kernel.snapshots import SnapshotSpec
 from supervisor.store import queries, sqlite
@@ -77,14 +69,6 @@ def crashing(path):
         else:
             os.kill(os.getpid(), signal.SIGKILL)
     return work(path)
-
-
-def logged(path):
-    """A twentieth of the work, and a line that says so."""
-    handle = os.open(SETTINGS["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    os.write(handle, os.fsencode(path) + b"\\n")
-    os.close(handle)
-    return spin(path, SETTINGS["rounds"] // 20)
 '''
 
 
@@ -103,7 +87,7 @@ def make(root: Path, files: int, seed: int, rounds: int, crashes: float) -> Path
     """The repository of `files` files and the module, at `root/repository`. `crashes`: the share of the files whose first try dies."""
     place = root / "repository"
     (root / "marks").mkdir()
-    settings = {"rounds": rounds, "marks": str(root / "marks"), "log": str(root / "log"), "crashes_per_1000": round(1000 * crashes)}
+    settings = {"rounds": rounds, "marks": str(root / "marks"), "crashes_per_1000": round(1000 * crashes)}
     place.mkdir()
     (place / f"{MODULE}.py").write_text(_SOURCE.format(settings=json.dumps(settings)))
     make_repository(place, seed, files)
@@ -133,8 +117,6 @@ def mapped_files(repository: Path) -> list[str]:
 AIMS = (
     Aim("efficiency", 0.85, at_least=True, name="of a pool's throughput"),
     Aim("cpu_efficiency", name="the same by processor time"),
-    Aim("lost", 0, name="results lost"),
-    Aim("duplicates", 0, name="results twice, or done again"),
 )
 SNAPSHOT = "files"
 
@@ -167,17 +149,16 @@ def measure(options: Options, root: Path, say: Say) -> dict[str, Any]:
         run.snapshot(run.repository(repository), SnapshotSpec(name=SNAPSHOT))
         supervisor = run.process()
         before = cpu_s(supervisor)
-        wall_s, output = _map(run.home, repository, "crashing", options, say)
+        wall_s, output = _map(run.home, repository, options, say)
         taken_s = _taken(run) + cpu_s(supervisor) - before
         crashes = sum(1 for _ in (root / "marks").iterdir())
-        resumed = _resumed(run, root, repository, options, say)
     walls = first + [_pool(repository, names, mine, say) for _ in range(options.pools - len(first))]
     pool_s, pool_cpu_s = (statistics.mean(side) for side in zip(*walls, strict=True))
     if output != expected:
         raise ToolFailed("the output is not that of a sequential run", on="nightcrew map", why=_differs(output, expected))
     return {
         "files": options.files, "agents": options.agents, "wall_s": round(wall_s, 2), "pool_wall_s": round(pool_s, 2),
-        "efficiency": round(pool_s / wall_s, 3), "crashes_injected": crashes, **resumed,
+        "efficiency": round(pool_s / wall_s, 3), "crashes_injected": crashes,
         "pool_walls_s": [round(wall, 2) for wall, _ in walls], "cpu_s": round(taken_s, 2), "pool_cpu_s": round(pool_cpu_s, 2),
         "cpu_efficiency": round(pool_cpu_s / taken_s, 3),
     }  # fmt: skip
@@ -199,70 +180,13 @@ def _taken(run: SupervisedRun) -> float:
     return sum(float((view.account or {}).get("cpu_s") or 0.0) for view in run.finished(newest))
 
 
-def _words(call: str, options: Options) -> list[str]:
-    shared = ("--files", "**/*.txt", "--agents", str(options.agents), "--class", "interactive", "--snapshot", SNAPSHOT)
-    return ["map", "--json", *shared, "--call", f"{MODULE}:{call}"]
-
-
-def _map(home: Home, repository: Path, call: str, options: Options, say: Say) -> tuple[float, list[tuple[str, list[object]]]]:
+def _map(home: Home, repository: Path, options: Options, say: Say) -> tuple[float, list[tuple[str, list[object]]]]:
     """Return how long `nightcrew map` takes, from the command's start to its end, and what it gave. Raises ToolFailed."""
-    took, said = timed(home.root, *_words(call, options), cwd=repository)
-    say(f"nightcrew map, {call}, {options.agents} workers: {took:.1f} s")
+    shared = ("--files", "**/*.txt", "--agents", str(options.agents), "--class", "interactive", "--snapshot", SNAPSHOT)
+    took, said = timed(home.root, "map", "--json", *shared, "--call", f"{MODULE}:crashing", cwd=repository)
+    say(f"nightcrew map, {options.agents} workers: {took:.1f} s")
     lines = Path(json.loads(said)["out"]).read_text().splitlines()
     return took, [(str(shape["item"]), list(shape["result"])) for shape in map(json.loads, lines)]
-
-
-def _resumed(run: SupervisedRun, root: Path, repository: Path, options: Options, say: Say) -> dict[str, Any]:
-    """Everything is killed at half, then the same command again: `lost`, `duplicates`, `resume_s`."""
-    log = root / "log"
-    with (root / "said").open("wb") as said:
-        command = subprocess.Popen(
-            nightcrew(*_words("logged", options)), cwd=repository, env=environ(run.home.root), stdout=said, stderr=said
-        )
-    try:
-        until(lambda: command.poll() is not None or _lines(log) >= options.files // 2, "half of the files")
-    finally:
-        command.kill()
-        command.wait()
-    run.kill()
-    _kill_workers(run.home)
-    before = _lines(log)
-    recorded = _recorded(run.home)
-    run.start()
-    took, output = _map(run.home, repository, "logged", options, say)
-    again = log.read_text().splitlines()[before:]
-    given = Counter(name for name, _ in output)
-    say(f"killed after {before} files; the second call did {len(again)}")
-    return {
-        "lost": options.files - len(given),
-        "duplicates": sum(given.values()) - len(given) + sum(name in recorded for name in again),
-        "resume_s": round(took, 2),
-        "killed_after": before,
-        "resume_did": len(again),
-        "resume_missing": options.files - len(recorded),
-    }
-
-
-def _lines(path: Path) -> int:
-    return path.read_bytes().count(b"\n") if path.exists() else 0
-
-
-def _kill_workers(home: Home) -> None:
-    """Every runner that lives, and what is below it."""
-    for place in (home.root / "runs").glob("*/w*/*/started.json"):
-        started = records.parse_started(place.read_text())
-        if started is not None:
-            for who in [started.identity, *processes.tree(started.identity)]:
-                processes.send(who, signal.SIGKILL)
-
-
-def _recorded(home: Home) -> set[str]:
-    """The items whose results nobody can lose any more, of the map that was killed."""
-    for path in (home.root / "maps").glob("*/map.db"):
-        with contextlib.closing(open_map.connect_readonly(path)) as db:
-            if open_map.about_book(db)["state"] != "ended":
-                return {bytes(row["name"]).decode() for row in db.execute("SELECT name FROM item WHERE state = 'done'")}
-    return set()
 
 
 def _differs(output: list[tuple[str, list[object]]], expected: list[tuple[str, list[object]]]) -> str:
@@ -276,7 +200,6 @@ def table(report: dict[str, Any]) -> str:
         (
             f"{report['files']} files, {report['agents']} workers: {report['wall_s']} s; a pool: {report['pool_wall_s']} s",
             f"{report['crashes_injected']} crashes injected",
-            f"the second call after a kill: {report['resume_s']} s for {report['resume_did']}",
             *rows(AIMS, report),
         )
     )

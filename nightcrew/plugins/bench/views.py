@@ -17,7 +17,7 @@ import subprocess
 import termios
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,6 @@ from nightcrew.plugins.bench.crews import (
     Say,
     SupervisedRun,
     commit_all,
-    cpu_s,
     environ,
     nightcrew,
     timed,
@@ -39,50 +38,56 @@ from nightcrew.plugins.bench.figures import Aim, median_ms, milli, quantile
 from supervisor.kernel.errors import TimedOut
 from supervisor.kernel.spec import TaskSpec
 
-# Faces api
-# ---------
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How much is measured."""
+
+    agents: int = 200
+    steady_s: float = 60.0
+    """How long the screen, and then the page, is left alone while its processor time is taken."""
+    keys: int = 50
+    starts: int = 5
+    lines: int = 20
+    """How often the line for a prompt is asked for."""
+    browsers: int = 20
+    events: int = 20
+    paints: int = 5
+    alone: int = 200
+    """Tasks submitted by the API one after the other."""
+    together: int = 1000
+    clients: int = 16
+    """That submit at once, of `together`."""
+
+
+QUICK = Options(agents=20, steady_s=10.0, keys=10, starts=2, lines=5, events=5, paints=2, alone=30, together=150)
+
+# The API
+# -------
 # What a program waits for when it hands a task over by the API: to the answer that says that it is on disk.
 #
 # A supervisor and a server of their own, and one slot that is taken: what is submitted waits, so that no agent's start is measured
 # with it.
 
 
-@dataclass(frozen=True, slots=True)
-class FacesApiOptions:
-    """How much is measured."""
-
-    alone: int = 200
-    """Submissions one after the other."""
-    together: int = 1000
-    clients: int = 16
-    """Submissions that are under way at once, of `together`."""
-
-
-def measure_faces_api(options: FacesApiOptions, root: Path, repo: Path, say: Say) -> dict[str, Any]:
-    """Return `requests_per_s` with many clients, `submit_ms_p50` and `p99` of one, and what a request takes of the processor."""
+def measure_api(options: Options, root: Path, repo: Path, say: Say) -> dict[str, Any]:
+    """Return `requests_per_s` with many clients, and `submit_ms_p50` and `p99` of one."""
     with SupervisedRun(root, 1) as run:
         run.living(repo, TaskSpec(name="holds-the-slot", title="", kind="shell", argv=("sleep", "3600")))
         token = timed(root, "token", "create", "bench", "--unconfined", "--rate", "10000", cwd=repo)[1].strip()
-        with _server(root, repo) as (url, server):
+        with _server(root, repo) as (url, _):
             say(f"{options.alone} tasks one after the other, then {options.together} by {options.clients} clients")
-            return asyncio.run(_measured(options, AsyncClient(_base(url), token), (server, run.process())))
+            return asyncio.run(_submitting(options, AsyncClient(_base(url), token)))
 
 
-async def _measured(options: FacesApiOptions, client: AsyncClient, processes: tuple[psutil.Process, ...]) -> dict[str, Any]:
+async def _submitting(options: Options, client: AsyncClient) -> dict[str, Any]:
     async with client as crew:
         await _submitted(crew, "first")
         alone = [await _submitted(crew, f"a{number}") for number in range(options.alone)]
-        before, began = [cpu_s(process, children=True) for process in processes], time.monotonic()
-        numbers = iter(range(options.together))
+        began, numbers = time.monotonic(), iter(range(options.together))
         await asyncio.gather(*(_client(crew, numbers) for _ in range(options.clients)))
-        took = time.monotonic() - began
-    cpu = [1000 * (cpu_s(process, children=True) - then) / options.together for process, then in zip(processes, before, strict=True)]
-    return {
-        "requests_per_s": round(options.together / took, 1),
-        "submit_ms_p50": median_ms(alone),
-        "p99": milli(quantile(alone, 0.99)),
-        "cpu_ms": {"server": round(cpu[0], 2), "supervisor": round(cpu[1], 2)},
-    }
+        per_s = options.together / (time.monotonic() - began)
+    return {"requests_per_s": round(per_s, 1), "submit_ms_p50": median_ms(alone), "p99": milli(quantile(alone, 0.99))}
 
 
 async def _client(crew: AsyncClient, numbers: Iterator[int]) -> None:
@@ -111,10 +116,9 @@ def _base(url: str) -> str:
     return url.partition("/enter")[0]
 
 
-# Faces web
-# ---------
-# The figures of the page in `nightcrew bench faces`: what browsers cost the server, how soon they know of a change, what a look
-# takes.
+# The page
+# --------
+# What browsers cost the page's server, how soon they know of a change, what a look takes.
 
 
 _WAIT_S = 30.0
@@ -122,21 +126,11 @@ _SETTLE_S = 5.0
 Submit = Callable[[str], object]
 
 
-@dataclass(frozen=True, slots=True)
-class FacesWebOptions:
-    """How much is measured."""
-
-    clients: int = 20
-    steady_s: float = 60.0
-    events: int = 20
-    paints: int = 5
-
-
-def measure_faces_web(root: Path, repo: Path, submit: Submit, options: FacesWebOptions) -> dict[str, Any]:
+def measure_page(root: Path, repo: Path, submit: Submit, options: Options) -> dict[str, Any]:
     """Return the figures `web`. `submit` hands a task of that name over and returns when it is committed."""
     with _server(root, repo) as (url, process):
-        found = asyncio.run(_by_clients(url, process, submit, options))
-        return {"clients": options.clients, **found, "first_paint_ms": _first_paint(url, options.paints)}
+        found = asyncio.run(_by_browsers(url, process, submit, options))
+        return {"clients": options.browsers, **found, "first_paint_ms": _first_paint(url, options.paints)}
 
 
 class _Browser:
@@ -170,14 +164,14 @@ class _Browser:
                 await self.came.wait()
 
 
-async def _by_clients(url: str, process: psutil.Process, submit: Submit, options: FacesWebOptions) -> dict[str, Any]:
+async def _by_browsers(url: str, process: psutil.Process, submit: Submit, options: Options) -> dict[str, Any]:
     base = _base(url)
     async with aiohttp.ClientSession(
         cookie_jar=aiohttp.CookieJar(unsafe=True), connector=aiohttp.TCPConnector(limit=0), read_bufsize=2**24
     ) as http:
         key = await _entered(http, url)
         size = await _size(http, base)
-        browsers = [_Browser() for _ in range(options.clients)]
+        browsers = [_Browser() for _ in range(options.browsers)]
         tasks = [asyncio.create_task(one.read(http, f"{base}/events?topic=crew&key={key}")) for one in browsers]
         try:
             await _all_know(browsers)
@@ -250,10 +244,9 @@ def _first_paint(url: str, times: int) -> float | None:
         return round(statistics.median(found), 2)
 
 
-# Faces
-# -----
-# The figures of `nightcrew bench faces`: what the screen costs beside a crew of many, how soon it answers, and the line for a
-# prompt.
+# The screen
+# ----------
+# What it costs beside a crew of many, how soon it answers, and the line for a prompt.
 #
 # The agents are real: shells in panes of a supervisor of their own that print a line every few seconds. The screen is the real
 # program on a terminal of ours.
@@ -263,25 +256,6 @@ _COLUMNS, _ROWS = 120, 40
 _UP_S, _KEY_S = 60.0, 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """How much is measured."""
-
-    agents: int = 200
-    steady_s: float = 60.0
-    """How long the screen is left alone while its processor time is taken."""
-    keys: int = 50
-    starts: int = 5
-    lines: int = 20
-    """How often the line for a prompt is asked for."""
-    web: FacesWebOptions = field(default_factory=FacesWebOptions)
-    api: FacesApiOptions = field(default_factory=FacesApiOptions)
-
-
-QUICK = Options(
-    agents=20, steady_s=10.0, keys=10, starts=2, lines=5,
-    web=FacesWebOptions(steady_s=10.0, events=5, paints=2), api=FacesApiOptions(alone=30, together=150),
-)  # fmt: skip
 AIMS = (
     Aim("top.cpu_percent", 5, name="processor time of the screen beside a crew that works, % of one core"),
     Aim("top.rss_mb", 120, name="its memory", unit="MB"),
@@ -313,11 +287,11 @@ def measure(options: Options, root: Path, say: Say) -> dict[str, Any]:
         starts = [_start(state, repo) for _ in range(options.starts)]
         say(f"the screen, left alone for {options.steady_s:g} s, and {options.keys} keys")
         top = _look(state, repo, names, options)
-        say(f"the page, {options.web.clients} browsers for {options.web.steady_s:g} s")
+        say(f"the page, {options.browsers} browsers for {options.steady_s:g} s")
         known = run.repository(repo)
-        web = measure_faces_web(state, repo, lambda name: run.submit(known, [TaskSpec(name, name, "shell", ("true",))]), options.web)
+        web = measure_page(state, repo, lambda name: run.submit(known, [TaskSpec(name, name, "shell", ("true",))]), options)
     return {
-        "api": measure_faces_api(options.api, root / "api", repo, say),
+        "api": measure_api(options, root / "api", repo, say),
         "top": {"agents": options.agents, **top, "start_ms": median_ms(starts)},
         "web": web,
         "statusline_ms": median_ms(line),

@@ -7,13 +7,12 @@ import itertools
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,10 +21,9 @@ import psutil
 
 from agents import hook_client
 from agents.status import Source
-from nightcrew.plugins.bench.crews import Busy, Say, SupervisedRun, by_hand, commit_all, machine, until
+from nightcrew.plugins.bench.crews import Busy, Say, SupervisedRun, children_cpu_s, commit_all, in_turns, until
 from nightcrew.plugins.bench.figures import Aim, median_ms, quantiles_ms
 from nightcrew.plugins.sim.child import Simulator
-from nightcrew.plugins.sim.faults import Fault
 from supervisor.host import files
 from supervisor.kernel.errors import ToolFailed
 from supervisor.kernel.gateway_settings import Limits
@@ -94,15 +92,15 @@ class Living:
         time.sleep(max(0.0, began + seconds - time.monotonic()))
         return busy.percent()
 
-    def hook_s(self, samples: int) -> list[float]:
-        """Return the seconds that a hook takes of an agent's time."""
-        event, env, taken = self._places[0] / "PreToolUse", self._environment(), []
-        for _ in range(samples):
-            with event.open("rb") as file:
-                began = time.monotonic()
-                subprocess.run([str(self._hook), "PreToolUse"], stdin=file, env=env, check=True)
-                taken.append(time.monotonic() - began)
-        return taken
+    def hook_ms(self, samples: int) -> dict[str, float]:
+        """Return the milliseconds that a hook takes of an agent's time, and of the processor: by the client of this machine and by the one
+        in Python, in turns."""
+        event, env = self._places[0] / "PreToolUse", self._environment()
+        programs = {"hook": self._hook, "python_hook": hook_client.script(self._places[0])}
+        found = in_turns({name: partial(_hook_s, program, event, env) for name, program in programs.items()}, samples)
+        return {f"{name}_ms_p50": median_ms(wall for wall, _ in times) for name, times in found.items()} | {
+            f"{name}_cpu_ms": median_ms(cpu for _, cpu in times) for name, times in found.items()
+        }
 
     def close(self) -> None:
         """Nothing can be told to them any more; they live until their supervisor's side is ended."""
@@ -123,6 +121,13 @@ class Living:
 
     def _is(self, place: int, state: str) -> bool:
         return any(piece["state"] == state for piece in evidence(self._run, self._tasks[place]))
+
+
+def _hook_s(program: Path, event: Path, env: Mapping[str, str]) -> tuple[float, float]:
+    before, began = children_cpu_s(), time.monotonic()
+    with event.open("rb") as file:
+        subprocess.run([str(program), event.name], stdin=file, env=env, check=True)
+    return time.monotonic() - began, children_cpu_s() - before
 
 
 def _place(path: Path) -> Path:
@@ -226,123 +231,6 @@ class Talking:
         return len(said) > 1 and all(piece["state"] == "idle" for piece in said)
 
 
-# Crew
-# ----
-# A crew of real Claude Code agents that share one provider's limit: through nightcrew, and as a shell script would start them.
-
-
-LIMIT = Limits(rpm=1000, tpm=80_000)
-"""Of the one key; tokens of all kinds a minute, but for those that were read from the cache."""
-READ_BYTES = 24_000
-"""What each tool call prints for the model to read, about 6,700 tokens."""
-KEY = "sk-simulated-key-of-the-benchmark"
-OUTPUT = 400
-"""Tokens of an answer that calls a tool."""
-END_S = 1800.0
-
-
-@dataclass(frozen=True, slots=True)
-class Size:
-    """Of a crew."""
-
-    agents: int = 10
-    tools: int = 4
-    """Turns of each agent that call a tool; one more ends its work."""
-
-
-def _provider() -> Simulator:
-    """One limit for all, in tokens of all kinds a minute."""
-    return Simulator(limits=LIMIT, needs_key=False, keep_last=0, tokens_per_s=80.0)
-
-
-def through_nightcrew(place: Path, repo: Path, binary: Path, size: Size) -> dict[str, int]:
-    """Tasks of kind `claude`, before a gateway that was told nothing of the limit."""
-    with _provider() as sim:
-        _script(sim, size)
-        own = variables(binary, place.with_name("crew-home"), repo)
-        with supervised(place, size.agents, binary, sim.url) as run:
-            tasks = [
-                TaskSpec(f"agent{number}", "", "claude", (), own, prompt=text, model=MODEL, allow=("Bash",))
-                for number, text in enumerate(_messages(size))
-            ]
-            run_id = run.submit(run.repository(repo), tasks)
-            until(lambda: all(view.final for view in run.views(run_id)), "the crew to end")
-            return _fared(sim, sum(view.end != "done" for view in run.views(run_id)))
-
-
-def by_script(place: Path, repo: Path, binary: Path, size: Size) -> dict[str, int]:
-    """The same agents at once with the provider's key, each in a worktree of its own."""
-    place.mkdir()
-    with _provider() as sim, contextlib.ExitStack() as stack:
-        _script(sim, size)
-        env = {"ANTHROPIC_BASE_URL": sim.url, "ANTHROPIC_AUTH_TOKEN": KEY, **variables(binary, place / "home", repo)}
-        env |= {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_TELEMETRY": "1", "DISABLE_AUTOUPDATER": "1"}
-        words = ["-p", "--output-format", "json", "--permission-mode", "acceptEdits", "--allowedTools", "Bash", "--model", MODEL]
-        agents = []
-        for number, text in enumerate(_messages(size)):
-            tree = place / f"tree{number}"
-            by_hand(["git", "worktree", "add", "-q", "--detach", str(tree)], repo)
-            agents.append(stack.enter_context(_agent([str(binary), *words, text], tree, env)))
-        return _fared(sim, sum(_has_failed(agent) for agent in agents))
-
-
-@contextlib.contextmanager
-def _agent(argv: Sequence[str], where: Path, env: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
-    """One Claude Code, with whatever it starts, for as long as the block lasts."""
-    process = subprocess.Popen(
-        argv, cwd=where, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, process_group=0
-    )
-    try:
-        yield process
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-
-
-def _has_failed(agent: subprocess.Popen[str]) -> bool:
-    """Wait for its end; whether its own last word is an error, or it had none."""
-    said, _ = agent.communicate(timeout=END_S)
-    try:
-        return agent.returncode != 0 or json.loads(said)["is_error"] is not False
-    except (ValueError, LookupError):
-        return True
-
-
-def _messages(size: Size) -> list[str]:
-    return [f"Add discounts to part {number} of the shop, and run its tests." for number in range(size.agents)]
-
-
-def _script(sim: Simulator, size: Size) -> None:
-    """Each agent calls its tool so many times, then says that it is done. How far it is, the provider sees by what the tool has printed:
-    a request that was refused and is sent again is the same turn. One of another model, such as one for a title, gets any answer."""
-    for number, text in enumerate(_messages(size)):
-        steps = [
-            Fault(model=MODEL, contains=text if not turn else _printed(number, turn), **_answer(number, turn, size))
-            for turn in range(size.tools + 1)
-        ]
-        sim.faults(*reversed(steps))  # the newest that it has printed decides
-
-
-def _answer(number: int, turn: int, size: Size) -> dict[str, Any]:
-    if turn == size.tools:
-        return {"text": "Done."}
-    command = f"head -c {READ_BYTES} /dev/zero | tr '\\0' x; printf 'part%s-turn%s' {number} {turn + 1}"
-    return {"tool": "Bash", "tool_input": {"command": command, "description": "Read"}, "output_tokens": OUTPUT}
-
-
-def _printed(number: int, turn: int) -> str:
-    """What the tool's call of a turn ends with; the call itself does not have it."""
-    return f"part{number}-turn{turn}"
-
-
-def _fared(sim: Simulator, failed: int) -> dict[str, int]:
-    """Return what became of a crew: the turns that Claude Code gave up (it ends its session with an error then), and the requests that the
-    provider refused for its limit."""
-    refused = sim.tally().refused
-    return {"failed_turns": failed, "upstream_429": sum(count for why, count in refused.items() if why.startswith("limit:"))}
-
-
 # Measure
 # -------
 # What is run in which order, and how much of it.
@@ -366,12 +254,9 @@ class Options:
     """Of what the session file says."""
     starts: int = 15
     """Of the built-in agent."""
-    turns: int = 15
-    """Of each of its four sessions, and of a bare loop's."""
-    crew: Size = field(default_factory=Size)
 
 
-QUICK = Options(live=10, busy_s=5.0, pushes=20, hooks=10, texts=3, changes=4, starts=5, turns=10, crew=Size(agents=3, tools=2))
+QUICK = Options(live=10, busy_s=5.0, pushes=20, hooks=50, texts=3, changes=4, starts=5)
 AIMS = (
     Aim("push_ms.p50", 150, name="a hook until `status` shows it, p50", unit="ms"),
     Aim("push_ms.p99", 1000, name="the same, p99", unit="ms"),
@@ -381,13 +266,10 @@ AIMS = (
     Aim("cpu_percent", 3, name="the supervisor beside them, of one core", unit="%"),
     Aim("delivery_ms_p50", 300, name="a text until Claude Code has confirmed it", unit="ms"),
     Aim("hook_ms_p50", 10, name="a hook, of the agent's time", unit="ms"),
+    Aim("python_hook_ms_p50", name="the same where there is no C compiler", unit="ms"),
+    Aim("hook_cpu_ms", name="a hook, of the processor", unit="ms"),
+    Aim("python_hook_cpu_ms", name="the same where there is no C compiler", unit="ms"),
     Aim("builtin_start_ms_p50", 60, name="the built-in agent until its first request", unit="ms"),
-    Aim("builtin_turn_overhead_ms_p50", 20, name="what it adds to a turn", unit="ms"),
-    Aim("crew.agents", name="real Claude Code agents on one limit"),
-    Aim("crew.failed_turns", 0, name="turns that failed"),
-    Aim("crew.upstream_429", 0, name="requests that the provider refused"),
-    Aim("crew.without_gateway.failed_turns", name="the same agents without a gateway: turns"),
-    Aim("crew.without_gateway.upstream_429", name="requests"),
 )
 
 
@@ -399,7 +281,7 @@ def measure(options: Options, root: Path, say: Say) -> dict[str, Any]:
     (repo / "README").write_text("hello\n")
     commit_all(repo)
     report = _of_many(root, repo, options, say)
-    say(f"the built-in agent: {options.starts} starts, {options.turns} turns")
+    say(f"the built-in agent: {options.starts} starts")
     report |= _of_builtin(root, repo, options)
     binary = binary_claude()
     if binary is None:
@@ -415,35 +297,21 @@ def _of_many(root: Path, repo: Path, options: Options, say: Say) -> dict[str, An
             busy = living.cpu_percent(options.busy_s)
             say(f"{options.pushes} changes")
             pushes = quantiles_ms(living.push_s(options.pushes))
-            hooks = median_ms(living.hook_s(options.hooks))
-    return {"push_ms": pushes, "live_agents": options.live, "cpu_percent": busy, "hook_ms_p50": hooks}
+            hooks = living.hook_ms(options.hooks)
+    return {"push_ms": pushes, "live_agents": options.live, "cpu_percent": busy, **hooks}
 
 
 def _of_builtin(root: Path, repo: Path, options: Options) -> dict[str, Any]:
     place = files.private_dir(root / "builtin")
     shutil.copytree(repo, place / "repo")
-    argv = [sys.executable, "-I", "-m", "nightcrew.plugins.bench.status.builtin", str(place), str(options.starts), str(options.turns)]
-    figures = json.loads(subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=True).stdout)
-    return {
-        "builtin_start_ms_p50": figures["start_ms"],
-        "builtin_turn_overhead_ms_p50": round(figures["turn_ms"] - figures["bare_turn_ms"], 2),
-    }
+    argv = [sys.executable, "-I", "-m", "nightcrew.plugins.bench.builtin_start", str(place), str(options.starts)]
+    return {"builtin_start_ms_p50": json.loads(subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=True).stdout)}
 
 
 def _of_claude(root: Path, repo: Path, binary: Path | None, options: Options, say: Say) -> dict[str, Any]:
     if binary is None:
-        return {"poll_ms": None, "delivery_ms_p50": None, "crew": None}
+        return {"poll_ms": None, "delivery_ms_p50": None}
     say(f"Claude Code in a pane: {options.texts} texts, {options.changes} changes of its session file")
     with Simulator(needs_key=False, latency_s=TURN_S, limits=Limits()) as sim, supervised(root / "talk", 1, binary, sim.url) as run:
         talking = Talking(run, repo, variables(binary, root / "talk-home", repo))
-        texts, changes = talking.delivery_s(options.texts), talking.poll_s(options.changes)
-    said = {"poll_ms": quantiles_ms(changes), "delivery_ms_p50": median_ms(texts)}
-    return {**said, "crew": _crew(root, repo, binary, options.crew, say)}
-
-
-def _crew(root: Path, repo: Path, binary: Path, size: Size, say: Say) -> dict[str, Any]:
-    found = {}
-    for name, way in (("with", through_nightcrew), ("without", by_script)):
-        say(f"{size.agents} Claude Code agents, {size.tools + 1} turns each, {name} the gateway; {json.dumps(machine())}")
-        found[name] = way(root / name, repo, binary, size)
-    return {"agents": size.agents, **found["with"], "without_gateway": found["without"]}
+        return {"delivery_ms_p50": median_ms(talking.delivery_s(options.texts)), "poll_ms": quantiles_ms(talking.poll_s(options.changes))}

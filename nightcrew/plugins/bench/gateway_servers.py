@@ -1,7 +1,7 @@
 """The servers of the benchmark, each as a process of its own that prints its port on one line and serves until it is told to stop:
 
-    python -I -m nightcrew.plugins.bench.gateway.servers provider
-    python -I -m nightcrew.plugins.bench.gateway.servers bare URL
+    python -I -m nightcrew.plugins.bench.gateway_servers provider
+    python -I -m nightcrew.plugins.bench.gateway_servers bare URL
 
 The provider answers every POST with one Messages stream of 30 events, at once. It is a bare protocol and no web framework, so that what is
 measured is the proxy before it; the same process is asked directly for the comparison. The bare proxy is the floor: an aiohttp proxy that

@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from nightcrew.plugins.bench.crews import Say
-from nightcrew.plugins.bench.fairness.world import (
+from nightcrew.plugins.bench.fairness_world import (
     LINK_S,
     ROUNDING,
     TOKENS_PER_S,

@@ -4,7 +4,7 @@ No worktree, no session and no process is made. So what it is measured by is the
 between. An agent works for as many seconds as its task's command says (`("0.2",)`), and dies with the supervisor.
 
 Run as a program (`serve`), since that is what is killed and what is asked over a socket:
-python -I -m nightcrew.plugins.bench.queue.fake_doors DIRECTORY SLOTS
+python -I -m nightcrew.plugins.bench.fake_doors DIRECTORY SLOTS
 """
 
 # ruff: noqa: ARG002 - doors have the shape of the real ones, and look at less

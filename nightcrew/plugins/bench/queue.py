@@ -18,19 +18,16 @@ from typing import Any
 
 import psutil
 
+from nightcrew.plugins.bench import fake_doors
 from nightcrew.plugins.bench.crews import Agent, Say, SupervisedRun, in_turns, make_repository, until
 from nightcrew.plugins.bench.figures import Aim, median_ms, quantiles_ms
-from nightcrew.plugins.bench.queue import fake_doors
 from nightcrew.plugins.bench.verbs import status_once_s
 from supervisor.client import protocol
 from supervisor.host import files
 from supervisor.host.paths import Home
-from supervisor.kernel.crew import Crew, Task
-from supervisor.kernel.decide import decide
 from supervisor.kernel.errors import NightcrewError, ToolFailed
-from supervisor.kernel.events import Secured, Submitted, TreeGone
 from supervisor.kernel.spec import RunSpec, Submission, TaskSpec
-from supervisor.kernel.states import End, TaskClass
+from supervisor.kernel.states import TaskClass
 from supervisor.store import sqlite
 from worktrees.repository import Repository
 
@@ -171,9 +168,6 @@ STARTS_SLOTS, STARTS_WORK_S = 8, 0.2
 """Of the one whose starts are timed: a slot is free 40 times a second."""
 
 
-DECISIONS = 300
-
-
 @dataclass(frozen=True, slots=True)
 class Size:
     """How much is measured."""
@@ -285,20 +279,6 @@ def attempts_per_s(root: Path, count: int) -> float:
         return count / one.span_s()
 
 
-def decide_us(waiting: int, count: int) -> float:
-    """Microseconds to decide that a task has ended and which one starts next, and to apply it, beside `waiting` ready tasks; the median."""
-    crew, found = Crew(slots=STARTS_SLOTS), []
-    ready = [Task(f"t{number}", number, number % 100, submitter=f"s{number % SUBMITTERS}") for number in range(waiting + count)]
-    crew.apply(decide(crew, [Submitted(tuple(ready))], 0.0)[0])
-    for number in range(count):
-        task, attempt = next((task, task.attempt) for task in crew.living.values() if task.attempt is not None)
-        crew.apply(decide(crew, [TreeGone(task.id, attempt.epoch, End.DONE, "")], float(number))[0])
-        began = time.perf_counter()
-        crew.apply(decide(crew, [Secured(task.id, attempt.epoch, End.DONE, "")], float(number))[0])
-        found.append(time.perf_counter() - began)
-    return round(statistics.median(found) * 1e6, 1)
-
-
 def measure_engine(root: Path, size: Size) -> dict[str, Any]:
     """The report's keys that are about the queue itself."""
     latencies = starts_s(root, size.waiting, size.starts)
@@ -306,7 +286,6 @@ def measure_engine(root: Path, size: Size) -> dict[str, Any]:
         "enqueue_10k_s": round(accepted_s(root, size.waiting, size.rounds), 3),
         "start_ms": quantiles_ms(latencies),
         "attempts_per_s": round(attempts_per_s(root, size.attempts), 1),
-        "decide_us": {str(waiting): decide_us(waiting, DECISIONS) for waiting in (100, 10_000)},
     }
 
 
@@ -331,8 +310,6 @@ AIMS = (
     Aim("start_ms.p50", name="a free slot until the next start is committed, p50", unit="ms"),
     Aim("start_ms.p99", 20, name="the same, p99, 10,000 waiting", unit="ms"),
     Aim("attempts_per_s", 300, at_least=True, name="no-op attempts: ledger, loop, fake doors", unit="/s"),
-    Aim("decide_us.100", name="one decision beside 100 ready tasks", unit="us"),
-    Aim("decide_us.10000", name="beside 10,000", unit="us"),
     Aim("crowd.agents", name="busy agents"),
     Aim("crowd.status_ms.idle", name="`status` beside no agent", unit="ms"),
     Aim("crowd.status_ms.busy", name="beside them", unit="ms"),

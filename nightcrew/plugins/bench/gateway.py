@@ -17,14 +17,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import psutil
 
 from nightcrew.plugins.bench.crews import MB, Say, cpu_s
 from nightcrew.plugins.bench.figures import Aim, median_ms, milli, quantile, rows
-from nightcrew.plugins.bench.gateway import load
-from nightcrew.plugins.bench.gateway.load import Load
 from supervisor.gateway.admission.traffic import Traffic
 from supervisor.gateway.admission.types import Agent, Arrived, End, Ended, LaneKey, Usage
 from supervisor.host import files, secrets
@@ -36,6 +34,98 @@ from supervisor.kernel.spec import RunSpec, Submission, TaskSpec
 from supervisor.kernel.states import TaskClass, TaskState
 from supervisor.server import gateway_process
 from supervisor.store.ledger import Ledger
+
+BODY_BYTES = 72_600
+"""As Claude Code 2.1 sends with its tools and system prompt (measured: 76.6 kB for a first request)."""
+_END = b"0\r\n\r\n"
+_PATIENCE_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What came of one round."""
+
+    latencies_s: tuple[float, ...]
+    """Of each request, from its first byte out to its last byte in."""
+    wall_s: float
+
+
+def body(size: int = BODY_BYTES) -> bytes:
+    """A request of about `size` bytes in the shape of Claude Code's."""
+    shape = {"model": "claude-sonnet-4-5", "max_tokens": 64000, "stream": True, "messages": [{"role": "user", "content": "Say something."}]}
+    filler = "Use the tools that you have. " * (size // 29)
+    return json.dumps({**shape, "system": [{"type": "text", "text": filler}]}).encode()[: -len("}]}")] + b"}]}"
+
+
+def request(port: int, headers: Mapping[str, str], payload: bytes) -> bytes:
+    """The bytes of one POST to `/v1/messages`."""
+    lines = [f"POST /v1/messages HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\nContent-Length: {len(payload)}"]
+    return "\r\n".join([*lines, *(f"{name}: {text}" for name, text in headers.items())]).encode() + b"\r\n\r\n" + payload
+
+
+async def run_load(port: int, requests: Sequence[bytes], each: int) -> Load:
+    """One connection for each of `requests`, which it sends `each` times. Raises ToolFailed for any answer but a whole 200."""
+    callers = [_Caller(text, each) for text in requests]
+    loop = asyncio.get_running_loop()
+    for caller in callers:
+        await loop.create_connection(lambda caller=caller: caller, "127.0.0.1", port)  # type: ignore[misc]  # bound now
+    began = time.perf_counter()
+    for caller in callers:
+        caller.send()
+    try:
+        async with asyncio.timeout(_PATIENCE_S + each * len(requests) * 0.1):
+            await asyncio.gather(*(caller.done for caller in callers))
+    except TimeoutError:
+        raise ToolFailed("no whole answer came", on=f"port {port}", why="the time was up") from None
+    finally:
+        for caller in callers:
+            caller.close()
+    return Load(tuple(taken for caller in callers for taken in caller.latencies), time.perf_counter() - began)
+
+
+class _Caller(asyncio.Protocol):
+    """One connection."""
+
+    def __init__(self, text: bytes, times: int) -> None:
+        self._text = text
+        self._left = times
+        self._came = b""
+        self._began = 0.0
+        self.latencies: list[float] = []
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass of it
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.done.done():
+            self.done.set_exception(ToolFailed("the connection was closed", why=str(exc or self._came[:200])))
+
+    def send(self) -> None:
+        self._came = b""
+        self._began = time.perf_counter()
+        self._transport.write(self._text)
+
+    def data_received(self, data: bytes) -> None:
+        # Only the beginning and the end are looked at: the cost of a client must not hide that of the proxy.
+        self._came = self._came + data if len(self._came) < 16 else self._came[:16] + data[-8:]
+        if not self._came.endswith(_END):
+            return
+        if not self._came.startswith(b"HTTP/1.1 200"):
+            self.done.set_exception(ToolFailed("the answer was no 200", why=self._came[:200].decode("utf-8", "replace")))
+            return
+        self.latencies.append(time.perf_counter() - self._began)
+        self._left -= 1
+        if self._left:
+            self.send()
+        elif not self.done.done():
+            self.done.set_result(None)
+
+    def close(self) -> None:
+        if not self.done.done():
+            self.done.cancel()
+        self._transport.close()
+
 
 # Servers
 # -------
@@ -81,7 +171,7 @@ def agents(home: Home, count: int) -> list[str]:
 @contextlib.contextmanager
 def own(*options: str) -> Iterator[Server]:
     """One of `servers`: `provider`, or `bare`, the proxy that does nothing else, before the url given."""
-    with running([sys.executable, "-I", "-m", "nightcrew.plugins.bench.gateway.servers", *options], dict(os.environ)) as process:
+    with running([sys.executable, "-I", "-m", "nightcrew.plugins.bench.gateway_servers", *options], dict(os.environ)) as process:
         line = process.stdout.readline()
         if not line.strip().isdigit():
             raise ToolFailed("a server of the benchmark did not start", on=options[0], why=repr(line))
@@ -260,8 +350,8 @@ def _beside_bare(options: Options, root: Path) -> float:
 
 def _cpu_s(server: Server, secrets: Sequence[str], count: int) -> float:
     """What so many requests of these agents take."""
-    payload, before = load.body(), cpu_s(server.process)
-    _go(server, [load.request(server.port, {"authorization": f"Bearer {secret}"}, payload) for secret in secrets], count // len(secrets))
+    payload, before = body(), cpu_s(server.process)
+    _go(server, [request(server.port, {"authorization": f"Bearer {secret}"}, payload) for secret in secrets], count // len(secrets))
     return cpu_s(server.process) - before
 
 
@@ -276,9 +366,9 @@ def _figures(server: Server, provider: Server, headers: Sequence[dict[str, str]]
     """Measure one proxy: alone with one client, then with many."""
     pin(provider, 1)
     pin(server, 0)
-    payload = load.body()
-    through = [load.request(server.port, header, payload) for header in headers]
-    direct = load.request(provider.port, {}, payload)
+    payload = body()
+    through = [request(server.port, header, payload) for header in headers]
+    direct = request(provider.port, {}, payload)
     _go(server, through, WARM)
     added = [_added(server, provider, through[0], direct, options.singles) for _ in range(options.rounds)]
     start, before, each = server.rss_mb(), cpu_s(server.process), max(1, total // len(through))
@@ -306,7 +396,7 @@ def _added(server: Server, provider: Server, through: bytes, direct: bytes, sing
 
 
 def _go(server: Server, requests: Sequence[bytes], each: int) -> Load:
-    return asyncio.run(load.run(server.port, requests, each))
+    return asyncio.run(run_load(server.port, requests, each))
 
 
 def decisions_per_s(count: int) -> float:
@@ -317,7 +407,7 @@ def decisions_per_s(count: int) -> float:
     traffic = Traffic(GatewaySettings(upstreams=(upstream,)), 0.0)
     events = [
         (
-            Arrived(number, agents[number % 50], lane, "claude-sonnet-4-5", ("bench",), load.BODY_BYTES, 64000),
+            Arrived(number, agents[number % 50], lane, "claude-sonnet-4-5", ("bench",), BODY_BYTES, 64000),
             Ended(number, End.SERVED, Usage(18_000, 27)),
         )
         for number in range(count)
