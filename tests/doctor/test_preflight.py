@@ -26,8 +26,8 @@ from supervisor.features.night.check import Predicted
 from supervisor.gateway.account.charges import Prices
 from supervisor.host import files
 from supervisor.host.paths import Home
+from supervisor.kernel.account import Expected, Range, forecast, misfit
 from supervisor.kernel.capacity import KNOWN
-from supervisor.kernel.forecast import Expected, Span, forecast, misfit
 from supervisor.kernel.gateway_settings import Api, GatewaySettings, Upstream
 from supervisor.kernel.night import NightTerms
 from supervisor.kernel.spec import TaskSpec
@@ -81,8 +81,8 @@ def predicted(tasks: list[Expected], terms: NightTerms) -> Predicted:
 
 
 def test_what_will_not_fit_is_named_and_what_may_not_is_a_warning() -> None:
-    hour = Span(3000.0, 3600.0, 5000.0)
-    tasks = [Expected(name, (), hour, Span(1.0, 2.0, 3.0)) for name in "abc"]
+    hour = Range(3000.0, 3600.0, 5000.0)
+    tasks = [Expected(name, (), hour, Range(1.0, 2.0, 3.0)) for name in "abc"]
     terms = NightTerms(until=7200.0, grace_s=60.0, cost_max=4.5)
     found = predicted(tasks, terms)
     late, dear = night_check.end(found, terms), night_check.cost(found, terms)
@@ -101,7 +101,7 @@ def test_what_nobody_knows_is_unknown_with_and_without_a_bound() -> None:
         found = predicted([Expected("a")], terms)
         assert {night_check.end(found, terms).state, night_check.cost(found, terms).state} == {State.UNKNOWN}
         assert "claude (2)" in night_check.end(found, terms).why
-    bounded = predicted([Expected("a", (), Span(high=60.0), Span(high=2.0))], NightTerms(until=7200.0, cost_max=3.0))
+    bounded = predicted([Expected("a", (), Range(high=60.0), Range(high=2.0))], NightTerms(until=7200.0, cost_max=3.0))
     assert night_check.end(bounded, NightTerms(until=7200.0)).state is State.OK  # its timeout alone says that it fits
 
 
@@ -123,7 +123,7 @@ def test_a_night_has_one_number_of_slots_and_says_what_limits_it(house: House) -
 
 
 def test_a_chain_that_binds_does_not_hide_what_limits_the_slots() -> None:
-    found = predicted([Expected("a", (), Span(1.0, 2.0, 3.0))], NightTerms())
+    found = predicted([Expected("a", (), Range(1.0, 2.0, 3.0))], NightTerms())
     chained = replace(found, forecast=replace(found.forecast, binding="chain"))
     assert "on 1 slots, as many as memory allows; the longest chain" in night_check.end(chained, NightTerms()).seen
 

@@ -9,19 +9,19 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from supervisor.kernel.account import Expected, Range, forecast, measured, misfit
 from supervisor.kernel.capacity import KNOWN
-from supervisor.kernel.forecast import Expected, Span, forecast, measured, misfit
 from tests.rounds import examples
 
 SECONDS = st.floats(0.1, 1e4)
 
 
 @st.composite
-def spans(draw: st.DrawFn, *, unknown: bool = True) -> Span:
+def spans(draw: st.DrawFn, *, unknown: bool = True) -> Range:
     low, likely, high = sorted(draw(st.tuples(SECONDS, SECONDS, SECONDS)))
     if unknown and draw(st.integers(0, 4)) == 0:
-        return Span(high=draw(st.sampled_from([None, high])))
-    return Span(low, likely, high)
+        return Range(high=draw(st.sampled_from([None, high])))
+    return Range(low, likely, high)
 
 
 @st.composite
@@ -66,7 +66,7 @@ def run(tasks: Sequence[Expected], slots: int) -> float:
 @given(plans(unknown=False), st.integers(1, 8))
 def test_a_real_schedule_ends_between_the_bounds(tasks: list[Expected], slots: int) -> None:
     found = forecast(tasks, slots, "cap")
-    exact = [Expected(task.name, task.after, Span(*[task.seconds.likely] * 3)) for task in tasks]  # type: ignore[arg-type]
+    exact = [Expected(task.name, task.after, Range(*[task.seconds.likely] * 3)) for task in tasks]  # type: ignore[arg-type]
     end, certain = run(exact, slots), forecast(exact, slots, "cap").end
     assert certain.low - 1e-6 <= end <= (certain.high or 0.0) + 1e-6
     assert found.end.likely is not None and end <= found.end.likely + 1e-6
@@ -117,22 +117,22 @@ def test_what_fits_is_known_to_fit(tasks: list[Expected], bound: float) -> None:
 
 
 def test_a_chain_binds_and_many_beside_each_other_are_bound_by_slots() -> None:
-    each = Span(50.0, 60.0, 90.0)
+    each = Range(50.0, 60.0, 90.0)
     chain = [Expected(str(index), (str(index - 1),) if index else (), each) for index in range(4)]
     assert forecast(chain, 4, "cores").binding == "chain"
-    assert forecast(chain, 4, "cores").end == Span(200.0, 240.0, 360.0)
+    assert forecast(chain, 4, "cores").end == Range(200.0, 240.0, 360.0)
     beside = [Expected(str(index), (), each) for index in range(40)]
     found = forecast(beside, 4, "tokens")
     assert found.binding == "tokens"
-    assert found.end == Span(500.0, 60.0 + 39 * 60.0 / 4, 90.0 + 39 * 90.0 / 4)
+    assert found.end == Range(500.0, 60.0 + 39 * 60.0 / 4, 90.0 + 39 * 90.0 / 4)
     assert forecast([Expected("x")], 4, "cap").binding == "cap"  # nobody knows how long it takes
 
 
 def test_an_expectation_is_a_mean_and_never_above_its_bound() -> None:
     few = [10.0] * (KNOWN - 1)
-    assert measured(few) == Span()
-    assert measured(few, 100.0) == Span(high=100.0)
-    assert measured([*few, 60.0]) == Span(10.0, 20.0, 60.0)
-    assert measured([*few, 60.0], 15.0) == Span(10.0, 15.0, 15.0)
+    assert measured(few) == Range()
+    assert measured(few, 100.0) == Range(high=100.0)
+    assert measured([*few, 60.0]) == Range(10.0, 20.0, 60.0)
+    assert measured([*few, 60.0], 15.0) == Range(10.0, 15.0, 15.0)
     assert measured([1.0] * 99 + [1e6]).likely == 10000.99  # a mean beyond nine of ten is the high end too
     assert measured([1.0] * 99 + [1e6]).high == 10000.99

@@ -25,11 +25,11 @@ from supervisor.gateway.admission.types import Agent, Usage
 from supervisor.gateway.proxy.forward import Way, way
 from supervisor.host import untrusted_fs, usage
 from supervisor.host.paths import Home
-from supervisor.kernel import capacity, forecast
+from supervisor.kernel import account, capacity
+from supervisor.kernel.account import Expected, Forecast, Misfit, Range
 from supervisor.kernel.admission import Verdict
 from supervisor.kernel.capacity import AGENT, COMMAND, Means, Need
 from supervisor.kernel.errors import NightcrewError, one_line
-from supervisor.kernel.forecast import Expected, Forecast, Misfit, Span
 from supervisor.kernel.format import duration, listed, money
 from supervisor.kernel.gateway_settings import Api, GatewaySettings
 from supervisor.kernel.kind import Kind
@@ -88,9 +88,9 @@ def predict(home: Home, submission: Submission, terms: NightTerms, start: float,
     with closing(sqlite.connect_readonly(home.ledger)) as db:
         expected, samples = _expected(db, submission)
     slots, by = _slots(submission.spec.tasks, machine, terms.parallel)
-    found = forecast.forecast(expected, slots, by)
-    late = forecast.misfit(found.ends, terms.until + terms.grace_s - start) if terms.until else Misfit()
-    dear = forecast.misfit(found.costs, terms.cost_max) if terms.cost_max else Misfit()
+    found = account.forecast(expected, slots, by)
+    late = account.misfit(found.ends, terms.until + terms.grace_s - start) if terms.until else Misfit()
+    dear = account.misfit(found.costs, terms.cost_max) if terms.cost_max else Misfit()
     return Predicted(found, slots, by, late, dear, samples)
 
 
@@ -100,19 +100,19 @@ def _expected(db: sqlite3.Connection, submission: Submission) -> tuple[list[Expe
     found = []
     for task in tasks:
         if task.decide:  # a group of candidates, which never starts
-            found.append(Expected(task.name, task.after, forecast.NOTHING, forecast.NOTHING))
+            found.append(Expected(task.name, task.after, account.NOTHING, account.NOTHING))
             continue
         same = journal.history_of_task(db, submission.project, task.name, task.kind)
         taken = same if len(same) >= capacity.KNOWN else of_kind(task.kind)
-        seconds = forecast.measured([one.seconds for one in taken], task.longest_s * (1 + task.retries))
+        seconds = account.measured([one.seconds for one in taken], task.longest_s * (1 + task.retries))
         found.append(Expected(task.name, task.after, seconds, _dollars(task, taken)))
     return found, {kind: len(of_kind(kind)) for kind in sorted({task.kind for task in tasks})}
 
 
-def _dollars(task: TaskSpec, taken: Sequence[journal.Taken]) -> Span:
+def _dollars(task: TaskSpec, taken: Sequence[journal.Taken]) -> Range:
     if not of_task(task.kind).is_agent and not any(one.dollars for one in taken):
-        return forecast.NOTHING  # a command that has never asked a model
-    return forecast.measured([one.dollars for one in taken if one.dollars is not None], task.cost_max)
+        return account.NOTHING  # a command that has never asked a model
+    return account.measured([one.dollars for one in taken if one.dollars is not None], task.cost_max)
 
 
 def _slots(tasks: Sequence[TaskSpec], machine: Mapping[str, Any], parallel: int) -> tuple[int, str]:
@@ -200,7 +200,7 @@ def _binding(found: Predicted) -> str:
             return f"{name} {'bind' if name in ('cores', 'tokens') else 'binds'}"
 
 
-def _times(span: Span) -> str:
+def _times(span: Range) -> str:
     if span.likely is None:
         least = f"at least {duration(span.low)}" if span.low else "not known"
         return f"{least}{f', at most {duration(span.high)}' if span.high is not None else ''}"
