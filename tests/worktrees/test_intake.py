@@ -210,6 +210,7 @@ take(repo, sys.stdin.fileno() or os.dup(0), [Update(ref, tip, ""), Update("refs/
 """
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("label", ["intake.received", "intake.unpacked", "intake.connected", "intake.migrated", "intake.moved"])
 @pytest.mark.parametrize("make", [small, lambda box: many_files(box, 150)], ids=["loose", "pack"])
 def test_killed_at_any_step_and_taken_again(box: Sandbox, label: str, make: Callable[[Sandbox], str]) -> None:

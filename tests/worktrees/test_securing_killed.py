@@ -167,6 +167,7 @@ def test_a_process_of_the_helper_killed(world: World, which: str, moment: str) -
     attempt.ends_well()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("which", ["outer", "inner", "git"])
 def test_killed_while_it_hands_over(world: World, which: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """After its answer, with more of a pack to come than a pipe holds. One that had sent nothing of it yet is asked again at once."""

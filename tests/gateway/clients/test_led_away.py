@@ -48,6 +48,7 @@ ANTHROPIC = "ANTHROPIC_API_BASE={url}\nANTHROPIC_BASE_URL={url}\nANTHROPIC_API_K
 AIDER = 'set-env:\n  - "ANTHROPIC_API_BASE={url}"\n  - "ANTHROPIC_BASE_URL={url}"\nanthropic-api-key: other\n'
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("name", "file", "text"),
     [
