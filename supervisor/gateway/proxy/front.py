@@ -7,7 +7,7 @@ import contextlib
 import functools
 import itertools
 import sqlite3
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,7 +37,7 @@ from supervisor.gateway.proxy.forward import (
 )
 from supervisor.gateway.proxy.upstreams import Cut, Reply, Unreachable, outgoing
 from supervisor.gateway.wire.headers import carried
-from supervisor.gateway.wire.requests import OF_BATCHES, Asked, BadRequest, Endpoint, Recognised
+from supervisor.gateway.wire.requests import OF_BATCHES, Asked, BadRequest, Endpoint, Recognised, Turned
 from supervisor.host import secrets
 from supervisor.kernel import codec
 from supervisor.kernel.audit import Level
@@ -83,7 +83,7 @@ class Roster:
         read_at, agent = self._known.get(token, (-FRESH_S, None))
         if self._now() - read_at < FRESH_S:
             return agent
-        name = secrets.check(self._secret, token)
+        name = self.attempt(token)
         if name is None:
             return None
         agent = await asyncio.get_running_loop().run_in_executor(self._thread, self._read, *name)
@@ -91,6 +91,10 @@ class Roster:
             self._known.clear()
         self._known[token] = (self._now(), agent)
         return agent
+
+    def attempt(self, token: str) -> tuple[str, int] | None:
+        """The task and epoch of a token of ours, whether or not its attempt lives; None for any other."""
+        return secrets.check(self._secret, token)
 
     async def nights(self) -> list[tuple[NightCap, list[str]]]:
         """The nights with a cap that have not ended, each with all its tasks. Raises LedgerError."""
@@ -100,11 +104,6 @@ class Roster:
         with contextlib.closing(sqlite.connect_readonly(self._path)) as db:
             found = [row for row in night_rows.every(db) if row.terms.cost_max and row.state is not NightState.ENDED]
             return [(NightCap(row.run, row.terms.cost_max), night_rows.tasks(db, row.run)) for row in found]
-
-    def name(self, token: str) -> str:
-        """`task:epoch` of a token of ours, whether or not its attempt lives; empty for any other."""
-        found = secrets.check(self._secret, token)
-        return attempt_name(*found) if found is not None else ""
 
     async def close(self) -> None:
         """Give the ledger back."""
@@ -176,17 +175,9 @@ class Caller(NamedTuple):
     own_login: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Stranger:
-    """The sender is not known. `why` is for the client and for the log; no token is in it."""
-
-    why: str
-    ended: bool = False
-    """Its attempt has ended."""
-
-
-async def identify(roster: Roster, headers: Mapping[str, str], in_address: str) -> Caller | Stranger:
-    """`headers` has lower-case names; `in_address` is the token that the address carries, or empty. Raises LedgerError.
+async def identify(roster: Roster, headers: Mapping[str, str], in_address: str) -> Caller:
+    """`headers` has lower-case names; `in_address` is the token that the address carries, or empty. Raises LedgerError; _Refused when the
+    sender is not known, with no token in its words.
 
     Claude Code sends two keys when its environment holds two, so whatever is not ours is passed over; two tokens of ours that differ
     are refused: nobody has both by right.
@@ -194,13 +185,18 @@ async def identify(roster: Roster, headers: Mapping[str, str], in_address: str) 
     keys = list(carried(headers))
     ours = {text for text in (in_address, *keys) if text.startswith(secrets.PREFIX)}
     if len(ours) != 1:
-        return Stranger("there are tokens of two attempts in it" if ours else "there is no attempt token in it")
+        raise _Refused(401, f"{_NO_ATTEMPT}: there {'are tokens of two attempts' if ours else 'is no attempt token'} in it")
     token = ours.pop()
     agent = await roster.agent(token)
-    if agent is None:
-        name = roster.name(token)
-        return Stranger(f"the attempt of its token has ended ({name})", ended=True) if name else Stranger("its attempt token is wrong")
-    return Caller(agent, own_login=any(not text.startswith(secrets.PREFIX) for text in keys))
+    if agent is not None:
+        return Caller(agent, own_login=any(not text.startswith(secrets.PREFIX) for text in keys))
+    if (name := roster.attempt(token)) is None:
+        raise _Refused(401, f"{_NO_ATTEMPT}: its attempt token is wrong")
+    # Claude Code tries a 401 eleven times in three minutes, and gives up at once on 403.
+    raise _Refused(403, f"{_NO_ATTEMPT}: the attempt of its token has ended ({attempt_name(*name)})")
+
+
+_NO_ATTEMPT = "this request is no running attempt's"
 
 
 # Browser guard
@@ -214,47 +210,37 @@ BODY_MAX = 32 * 2**20
 """Bytes of the largest request: what the providers themselves take at most."""
 
 
-@dataclass(frozen=True, slots=True)
-class Denied:
-    """Why a request goes no further, as an HTTP status and a sentence."""
-
-    status: int
-    why: str
+class _Refused(Turned):
+    """A request of somebody who may not ask: the audit log says so too."""
 
 
-class BrowserGuard:
-    """Checks requests by the names under which the gateway answers."""
-
-    def __init__(self, port: int) -> None:
-        self._hosts = frozenset({f"127.0.0.1:{port}", f"localhost:{port}"})
-
-    def check(self, method: str, headers: Mapping[str, str], *, over_unix: bool) -> Denied | None:
-        """None when the request may go on. `headers` is case-insensitive; over the UNIX socket the name is `localhost`, or one of the
-        port's own: whoever bridges the socket into a sandbox keeps its clients' address."""
-        host = headers.get("Host", "")
-        if host not in self._hosts and not (over_unix and host == "localhost"):
-            return Denied(421, "this is not the host that the request names")
-        if "Origin" in headers:
-            return Denied(403, "requests of web pages are refused")
-        if method not in METHODS:
-            return Denied(405, f"the method is one of {', '.join(sorted(METHODS))}")
-        if method == "POST":
-            return self._body(headers)
-        if not _is_empty(headers):
-            return Denied(400, f"a {method} has no body")
-        return None
-
-    @staticmethod
-    def _body(headers: Mapping[str, str]) -> Denied | None:
-        if headers.get("Content-Type", "").partition(";")[0].strip().lower() != "application/json" and not _is_empty(headers):
-            return Denied(415, "the content type must be application/json")
-        if int(headers.get("Content-Length", 0)) > BODY_MAX:  # the parser took it, so it is a number
-            return Denied(413, f"a request has at most {BODY_MAX // 2**20} MiB")
-        return None
+class _Denied(_Refused):
+    """One that the guard let not in: its connection ends with the answer."""
 
 
-def _is_empty(headers: Mapping[str, str]) -> bool:
-    return "Transfer-Encoding" not in headers and headers.get("Content-Length", "0") == "0"
+def check_browser(hosts: Collection[str], method: str, headers: Mapping[str, str], *, over_unix: bool) -> None:
+    """Raise _Denied unless the request may go on. `hosts` are the names under which the gateway answers; `headers` is case-insensitive.
+
+    Over the UNIX socket the name is `localhost`, or one of `hosts`: whoever bridges the socket into a sandbox keeps its clients' address.
+    """
+    host = headers.get("Host", "")
+    if host not in hosts and not (over_unix and host == "localhost"):
+        raise _Denied(421, "this is not the host that the request names")
+    if "Origin" in headers:
+        raise _Denied(403, "requests of web pages are refused")
+    if method not in METHODS:
+        raise _Denied(405, f"the method is one of {', '.join(sorted(METHODS))}")
+    if "Transfer-Encoding" not in headers and headers.get("Content-Length", "0") == "0":
+        return
+    if method != "POST":
+        raise _Denied(400, f"a {method} has no body")
+    if headers.get("Content-Type", "").partition(";")[0].strip().lower() != "application/json":
+        raise _Denied(415, "the content type must be application/json")
+    if int(headers.get("Content-Length", 0)) > BODY_MAX:  # the parser took it, so it is a number
+        raise _Denied(413, _TOO_LONG)
+
+
+_TOO_LONG = f"a request has at most {BODY_MAX // 2**20} MiB"
 
 
 # Bodies
@@ -270,12 +256,7 @@ AGENTS_PART = 4
 """One agent has at most this part of them, so that none can keep the others out."""
 
 
-class NoRoom(Exception):
-    """There is no room for this body now. `why` is for its client, who may come again."""
-
-    def __init__(self, why: str) -> None:
-        super().__init__(why)
-        self.why = why
+_ROOM_AGAIN_S = 2
 
 
 class Bodies:
@@ -286,12 +267,12 @@ class Bodies:
         self._agents: dict[str, int] = {}
 
     def take(self, agent: str, size: int) -> None:
-        """Take `size` bytes of the room for a body of this agent. Raises NoRoom, and then nothing is taken."""
+        """Take `size` bytes of the room for a body of this agent. Raises Turned, and then nothing is taken."""
         mine = self._agents.get(agent, 0) + size
         if mine > ALL_MAX // AGENTS_PART:
-            raise NoRoom("requests of this agent hold all the memory that one agent may have")
+            raise Turned(429, "requests of this agent hold all the memory that one agent may have", _ROOM_AGAIN_S)
         if self._all + size > ALL_MAX:
-            raise NoRoom("requests hold all the memory that they may have")
+            raise Turned(429, "requests hold all the memory that they may have", _ROOM_AGAIN_S)
         self._agents[agent] = mine
         self._all += size
 
@@ -319,8 +300,8 @@ class Body:
         self._bodies.give_back(self._agent, self._taken)
 
     async def read(self, request: web.BaseRequest) -> bytes:
-        """All of it, as it came. A body that says how long it will be is refused before any of it is read. Raises NoRoom; BadRequest when
-        it is too long, too slow, or cut."""
+        """All of it, as it came. A body that says how long it will be is refused before any of it is read. Raises Turned: there is no
+        room for it, or it is too long, too slow, or cut."""
         if not request.can_read_body:
             return b""
         self._take(request.content_length or 0)
@@ -340,7 +321,7 @@ class Body:
             pieces.append(piece)
             size += len(piece)
             if size > BODY_MAX:
-                raise BadRequest(413, f"a request has at most {BODY_MAX // 2**20} MiB")
+                raise BadRequest(413, _TOO_LONG)
             if size > self._taken:  # it did not say how long it would be
                 self._take(size - self._taken)
         return b"".join(pieces)
@@ -463,33 +444,18 @@ async def _answered(call: ProxiedRequest, reply: Reply, upstream: Upstream, agai
 # guard -> our own pages | WebSocket? -> address -> who -> body -> what is asked -> which upstreams -> forward
 
 
-_ROOM_AGAIN_S = 2
 _STOPPED_AGAIN_S = 5
 Page = Callable[[web.BaseRequest], Awaitable[web.Response]]
-
-
-class _Turned(Exception):
-    """A request that goes no further, and what its client is told."""
-
-    def __init__(self, status: int, why: str, retry_after_s: int | None = None) -> None:
-        super().__init__(why)
-        self.status = status
-        self.why = why
-        self.retry_after_s = retry_after_s
-
-
-class _Denied(_Turned):
-    """One that the guard let not in: its connection ends with the answer."""
 
 
 class RequestHandler:
     """Answers every request of the gateway."""
 
-    def __init__(self, context: RequestContext, guard: BrowserGuard, roster: Roster, pages: Mapping[str, Page], batches: Batches) -> None:
-        """`pages` are the gateway's own, by path; each looks after who may see it."""
+    def __init__(self, context: RequestContext, port: int, roster: Roster, pages: Mapping[str, Page], batches: Batches) -> None:
+        """`port` is the gateway's; `pages` are its own, by path, and each looks after who may see it."""
         self._context = context
         self._batches = batches
-        self._guard = guard
+        self._hosts = frozenset({f"127.0.0.1:{port}", f"localhost:{port}"})
         self._roster = roster
         self._pages = pages
         self._tickets = itertools.count(1)
@@ -500,7 +466,8 @@ class RequestHandler:
         """One request. Whatever goes wrong here, its client gets an answer in its own language, and the log a line without secrets."""
         recognised = None
         try:
-            self._check(request)
+            over_unix = request.headers.get("Host") == "localhost" and _is_unix(request)
+            check_browser(self._hosts, request.method, request.headers, over_unix=over_unix)
             if page := self._pages.get(request.raw_path):
                 return await page(request)
             headers = {name.lower(): value for name, value in request.headers.items()}
@@ -508,26 +475,26 @@ class RequestHandler:
                 return _last(web.Response(status=refused[0], headers=refused[1], body=refused[2]))
             recognised = wire.recognise(request.method, request.raw_path)
             if recognised is None:
-                raise _Turned(404, "no such address; only the providers' own are passed on")
+                raise Turned(404, "no such address; only the providers' own are passed on")
             if recognised.endpoint is Endpoint.PROBE:
                 return web.Response()
             with self._cut_when_stopped():
                 return await self._serve(request, recognised, headers)
-        except _Turned as turned:
+        except Turned as turned:
+            said = f"{turned.status} {request.method} {recognised.endpoint if recognised else ''}: {turned.why}"
+            if isinstance(turned, _Refused):
+                self._context.log.refused(said)
+            elif turned.status == 429:
+                self._context.log.say_seldom(said)
             return self._answer(request, recognised, turned)
-        except NoRoom as error:
-            self._context.log.say_seldom(f"429 {request.method}: {error.why}")
-            return self._answer(request, recognised, _Turned(429, error.why, _ROOM_AGAIN_S))
-        except BadRequest as error:
-            return self._answer(request, recognised, _Turned(error.status, error.why))
         except NightcrewError as error:
             self._context.log.say_seldom(error)
-            return self._answer(request, recognised, _Turned(503, f"the gateway cannot work now: {error.what}", BUSY_AGAIN_S))
+            return self._answer(request, recognised, Turned(503, f"the gateway cannot work now: {error.what}", BUSY_AGAIN_S))
         except ConnectionError:
             raise
         except Exception as error:  # noqa: BLE001 - one broken request must not end the others; it is said, not hidden
             self._context.log.say(f"a request failed: {type(error).__name__}: {error} at {_place(error)}", Level.ERROR)
-            return self._answer(request, recognised, _Turned(500, "the gateway failed on this request"))
+            return self._answer(request, recognised, Turned(500, "the gateway failed on this request"))
 
     @contextlib.contextmanager
     def _cut_when_stopped(self) -> Iterator[None]:
@@ -542,21 +509,14 @@ class RequestHandler:
         finally:
             self._context.under_way.discard(task)
 
-    def _check(self, request: web.BaseRequest) -> None:
-        over_unix = request.headers.get("Host") == "localhost" and _is_unix(request)
-        denied = self._guard.check(request.method, request.headers, over_unix=over_unix)
-        if denied is not None:
-            self._context.log.refused(f"{denied.status} {request.method}: {denied.why}")
-            raise _Denied(denied.status, denied.why)
-
     async def _serve(self, request: web.BaseRequest, recognised: Recognised, headers: Mapping[str, str]) -> web.StreamResponse:
         context = self._context
         arrived_at = context.clock.monotonic()
         if context.stopping:
-            raise _Turned(503, "the gateway is being restarted; try again", BUSY_AGAIN_S)
+            raise Turned(503, "the gateway is being restarted; try again", BUSY_AGAIN_S)
         if context.stopped:
-            raise _Turned(503, "everything is stopped (nightcrew stop-all); nightcrew thaw lets it go on", _STOPPED_AGAIN_S)
-        caller = await self._caller(request, recognised, headers)
+            raise Turned(503, "everything is stopped (nightcrew stop-all); nightcrew thaw lets it go on", _STOPPED_AGAIN_S)
+        caller = await identify(self._roster, headers, recognised.token)
         with Body(self._bodies, caller.agent.name) as held:
             body = await held.read(request)
             if recognised.endpoint in OF_BATCHES:
@@ -583,14 +543,6 @@ class RequestHandler:
     def _is_capped(self, agent: Agent) -> bool:
         return agent.strict or self._context.settings.policy.cost_per_night is not None
 
-    async def _caller(self, request: web.BaseRequest, recognised: Recognised, headers: Mapping[str, str]) -> Caller:
-        caller = await identify(self._roster, headers, recognised.token)
-        if isinstance(caller, Stranger):
-            status = 403 if caller.ended else 401  # Claude Code tries a 401 eleven times in three minutes, and gives up at once on 403
-            self._context.log.refused(f"{status} {request.method} {recognised.endpoint}: {caller.why}")
-            raise _Turned(status, f"this request is no running attempt's: {caller.why}")
-        return caller
-
     def _way(self, asked: Asked, caller: Caller) -> Way:
         """Raises when nobody can serve it: it would wait in vain."""
         context = self._context
@@ -604,8 +556,8 @@ class RequestHandler:
             return chosen
         every = [one.name for one in context.settings.upstreams]
         if not asked.model or not way(context.settings, asked.api, asked.model, every, caller.agent).upstreams:
-            raise _Turned(404, f"no upstream in the settings serves {asked.model or 'this'} over the {asked.api} API")
-        raise _Turned(503, "the upstream of this model cannot be used: there is no key for it; nightcrew doctor says more")
+            raise Turned(404, f"no upstream in the settings serves {asked.model or 'this'} over the {asked.api} API")
+        raise Turned(503, "the upstream of this model cannot be used: there is no key for it; nightcrew doctor says more")
 
     async def _prime(self, agent: Agent) -> None:
         """Before a task's first request the queue is told what it, and its night, took before this gateway started: caps hold over
@@ -626,10 +578,10 @@ class RequestHandler:
                 spent = await asyncio.to_thread(self._context.account.ask, reading.at_most, tasks)
                 self._context.admission.traffic.crew.night_of(night, spent)
 
-    def _answer(self, request: web.BaseRequest, recognised: Recognised | None, turned: _Turned) -> web.Response:
+    def _answer(self, request: web.BaseRequest, recognised: Recognised | None, turned: Turned) -> web.Response:
         if request.writer.output_size:
             request.protocol.force_close()  # an answer has begun: nothing can be said any more but that it is broken
-        headers, body = wire.error(_api(recognised), turned.status, turned.why, turned.retry_after_s)
+        headers, body = wire.error(recognised.api if recognised is not None else None, turned.status, turned.why, turned.retry_after_s)
         response = web.Response(status=turned.status, headers=headers, body=body)
         unread = request.can_read_body and not request.content.at_eof()
         return _last(response) if unread or isinstance(turned, _Denied) else response
@@ -643,10 +595,6 @@ def _last(response: web.Response) -> web.Response:
     """The last one on its connection: what may follow is the rest of a body, or no HTTP at all."""
     response.force_close()
     return response
-
-
-def _api(recognised: Recognised | None) -> Api | None:
-    return recognised.api if recognised is not None else None
 
 
 def _place(error: BaseException) -> str:

@@ -34,7 +34,7 @@ from supervisor.gateway.lifecycle import Reading, read
 from supervisor.gateway.pages import CREW, METRICS, NOW, PAST, PING, RELOAD, STATUS, STOP, caps, status
 from supervisor.gateway.proxy.batches import Batches, BatchKeeper
 from supervisor.gateway.proxy.forward import Admission, RequestContext
-from supervisor.gateway.proxy.front import BrowserGuard, Page, RequestHandler, Roster
+from supervisor.gateway.proxy.front import Page, RequestHandler, Roster
 from supervisor.gateway.proxy.upstreams import Timeouts, Upstreams
 from supervisor.gateway.replay import Recorder
 from supervisor.gateway.wire.headers import carried
@@ -114,7 +114,7 @@ class Gateway:
         self.context = self._assemble()
         own = StatusRoutes(self.context, self._secret, port, self._metrics, stop=self.stop_asked.set, reload=self.reload)
         keeper = BatchKeeper(self.context, self._book)
-        front = RequestHandler(self.context, BrowserGuard(port), self._roster, own.pages(), Batches(self.context, keeper))
+        front = RequestHandler(self.context, port, self._roster, own.pages(), Batches(self.context, keeper))
         nights: list[tuple[NightCap, list[str]]] = []
         with contextlib.suppress(NightcrewError):  # no ledger yet; a night is told of again before its first request
             await front.prime_nights()

@@ -61,20 +61,20 @@ class Timeouts:
     """Between two looks at batches that live, whoever asks for them."""
 
 
-class Unreachable(Exception):
-    """No answer came, or it broke off before anything of it was passed on. `why` is for people."""
+class _Failure(Exception):
+    """`why` is for people."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why)
         self.why = why
 
 
-class Cut(Exception):
-    """An answer broke off. `why` is for people."""
+class Unreachable(_Failure):
+    """No answer came, or it broke off before anything of it was passed on."""
 
-    def __init__(self, why: str) -> None:
-        super().__init__(why)
-        self.why = why
+
+class Cut(_Failure):
+    """An answer broke off."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,13 +48,18 @@ FREE = frozenset({Endpoint.COUNT_TOKENS, Endpoint.MODELS, Endpoint.PROBE})
 """Takes no tokens, so it waits in no queue."""
 
 
-class BadRequest(Exception):
-    """What came is no request of its API. `status` and `why` are for the answer; `why` quotes nothing that was sent."""
+class Turned(Exception):
+    """A request that goes no further. `status` and `why` are for the answer; `why` quotes nothing that was sent."""
 
-    def __init__(self, status: int, why: str) -> None:
+    def __init__(self, status: int, why: str, retry_after_s: int | None = None) -> None:
         super().__init__(why)
         self.status = status
         self.why = why
+        self.retry_after_s = retry_after_s
+
+
+class BadRequest(Turned):
+    """What came is no request of its API."""
 
 
 class Recognised(NamedTuple):
