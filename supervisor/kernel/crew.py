@@ -308,6 +308,35 @@ ByNight = dict[str, list[Rank]]
 """Sorted, by `Task.night`; no list is empty. A night that lets nothing start is passed over, however many of its tasks wait."""
 
 
+@dataclass(eq=False)
+class Conditions:
+    """What decides who starts, beside the tasks."""
+
+    slots: int = 4
+    """Attempts that may be alive at once, at this moment. Adoption never needs a slot; only starting does."""
+    admitting: bool = True
+    """False while draining, or while the disk is too full to start anything."""
+    stopped: bool = False
+    """Everything stands still: nothing starts or goes on, and no deadline passes."""
+    traffic: Traffic = field(default_factory=Traffic)
+    pressure: Pressure = field(default_factory=Pressure)
+    held_back: Held = field(default_factory=dict)
+    """Classes whose tasks do not start beside others, because the models or the machine are busy: see `admission.held`."""
+    batch_time: BatchTime = BatchTime.ALWAYS
+    share: FairShare = field(default_factory=FairShare)
+    passed_over: int = 0
+    """Starts since one was given to a task for its age."""
+    health: Health = WELL
+    nights: dict[str, Night] = field(default_factory=dict)
+    """Those that have not ended, by run."""
+    start_usd: Mapping[str, float] = field(default_factory=dict)
+    """By kind: what an attempt is expected to cost, US dollars; 0 for one that is not listed."""
+
+    def conditions(self) -> dict[str, Any]:
+        """All of these, by their names."""
+        return {name: getattr(self, name) for name in Conditions.__dataclass_fields__}
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """What a decision leaves different."""
@@ -315,18 +344,8 @@ class Change:
     tasks: tuple[Task, ...]
     """As they are from now on, new ones among them."""
     forgotten: frozenset[str]
-    admitting: bool
-    slots: int
-    traffic: Traffic
-    pressure: Pressure
-    held_back: Held
-    batch_time: BatchTime
-    share: FairShare
-    passed_over: int
-    health: Health
-    stopped: bool
-    nights: Mapping[str, Night]
-    start_usd: Mapping[str, float]
+    conditions: Mapping[str, Any]
+    """As `Conditions.conditions` gives them."""
     behind: Mapping[Area, str]
     """Areas that wait for another task than before; see `path_lines.Lines`."""
 
@@ -344,7 +363,7 @@ class Order:
     """The share by which a backoff may be shorter, so that a crew which died together does not come back together."""
 
 
-class Crew:
+class Crew(Conditions):
     """The whole of what `decide` looks at; only `apply` changes it.
 
     Beside the tasks it keeps the answers to what each step asks, and brings them up to date by what changed: with 20,000 tasks waiting
@@ -352,24 +371,11 @@ class Crew:
     """
 
     def __init__(self, tasks: Iterable[Task] = (), slots: int = 4, order: Order | None = None) -> None:
+        self._ends: dict[Queue, float] = {}
+        super().__init__(slots, share=FairShare(ends=self._ends))
         self.tasks: dict[str, Task] = {}
         """Every task that has not reached a final state, and every final one that an unfinished task comes after. Read only."""
-        self.slots = slots
-        """Attempts that may be alive at once, at this moment. Adoption never needs a slot; only starting does."""
         self.order = order or Order()
-        self.admitting = True
-        """False while draining, or while the disk is too full to start anything."""
-        self.stopped = False
-        """Everything stands still: nothing starts or goes on, and no deadline passes."""
-        self.traffic, self.pressure = Traffic(), Pressure()
-        self.held_back: Held = {}
-        """Classes whose tasks do not start beside others, because the models or the machine are busy: see `admission.held`."""
-        self.batch_time = BatchTime.ALWAYS
-        self._ends: dict[Queue, float] = {}
-        self.share = FairShare(ends=self._ends)
-        self.passed_over = 0
-        """Starts since one was given to a task for its age."""
-        self.health = WELL
         self.living: dict[str, Task] = {}
         """Those with an attempt."""
         self.ready: dict[Queue, list[Rank]] = {}
@@ -392,10 +398,6 @@ class Crew:
         """Unfinished tasks by each task that they come after."""
         self.readers: dict[str, dict[str, None]] = {}
         """Waiting tasks by each note that they wait for."""
-        self.nights: Mapping[str, Night] = {}
-        """Those that have not ended, by run."""
-        self.start_usd: Mapping[str, float] = {}
-        """By kind: what an attempt is expected to cost, US dollars; 0 for one that is not listed."""
         self.by_night: dict[str, dict[str, None]] = {}
         """Unfinished tasks by `night`."""
         self.groups: dict[str, dict[str, None]] = {}
@@ -414,11 +416,10 @@ class Crew:
 
     def apply(self, change: Change) -> None:
         """Apply a change that `decide` returned. Costs as much as changed, not as much as waits."""
-        self.admitting, self.slots, self.batch_time = change.admitting, change.slots, change.batch_time
-        self.traffic, self.pressure, self.held_back = change.traffic, change.pressure, change.held_back
-        self.passed_over, self.health, self.stopped = change.passed_over, change.health, change.stopped
-        self.nights, self.start_usd = change.nights, change.start_usd
-        self._count(change.share)
+        before = self.share
+        for name, value in change.conditions.items():
+            setattr(self, name, value)
+        self._count(before, self.share.moved)
         self.lines.apply(change.behind)
         for task in change.tasks:
             self._leave(task.id)
@@ -426,15 +427,15 @@ class Crew:
         for name in change.forgotten:
             self._leave(name)
 
-    def _count(self, share: FairShare) -> None:
+    def _count(self, before: FairShare, moved: Mapping[Queue, float]) -> None:
         """Take over the starts of a change."""
-        for key, end in share.moved.items():
+        for key, end in moved.items():
             if key in self.ready:
                 turns = self.turns[key[0]]
-                del turns[bisect_left(turns, (self.share.end(key), key))]
+                del turns[bisect_left(turns, (before.end(key), key))]
                 insort(turns, (end, key))
             self._ends[key] = end
-        self.share = FairShare(share.clocks, self._ends)
+        self.share = FairShare(self.share.clocks, self._ends)
         if len(self._ends) > 2 * len(self.ready) + FORGOTTEN_FROM:
             for key in [key for key in self._ends if key not in self.ready and self.share.is_over(key)]:
                 del self._ends[key]

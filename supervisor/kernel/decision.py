@@ -7,13 +7,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain, takewhile
-from typing import TYPE_CHECKING, Protocol
 
 from supervisor.kernel.crew import (
     Area,
     Attempt,
     ByNight,
     Change,
+    Conditions,
     Crew,
     PauseState,
     Queue,
@@ -31,56 +31,44 @@ from supervisor.kernel.night import NightState
 from supervisor.kernel.retry import NEW, Tally
 from supervisor.kernel.states import FINAL, AttemptState, Choice, Decider, End, TaskClass, TaskState, Until, attempt_after, task_after
 
-if TYPE_CHECKING:
-    from supervisor.kernel.crew import Crew, Task
-
-
 # Commands
 # --------
 # What `decide` wants done: each command is committed to the ledger before anything acts on it.
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
-    """Commit the attempt row, then launch it."""
-
+class _OfAttempt:
     task: str
     epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Start(_OfAttempt):
+    """Commit the attempt row, then launch it."""
+
     cause: str
 
 
-@dataclass(frozen=True, slots=True)
-class MarkRunning:
+class MarkRunning(_OfAttempt):
     """Commit that the runner was seen."""
 
-    task: str
-    epoch: int
 
-
-@dataclass(frozen=True, slots=True)
-class Begin:
+class Begin(_OfAttempt):
     """Commit it to the history, then let the command of a held attempt begin."""
 
-    task: str
-    epoch: int
-
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(_OfAttempt):
     """Commit the reason, then stop the whole tree. Of an attempt that is ending already only the reason is new: the attempt keeps
     its state and its end, and its task does not run again."""
 
-    task: str
-    epoch: int
     why: str
 
 
 @dataclass(frozen=True, slots=True)
-class Pause:
+class Pause(_OfAttempt):
     """Commit that it shall stand still, and what it then waits for; then stop it there. Of one that is paused already only that is new."""
 
-    task: str
-    epoch: int
     until: Until
     made_for: str = ""
     """The task that gets its slot. Then the pause waits, within a bound, for a moment without a request under way."""
@@ -88,30 +76,22 @@ class Pause:
     """What its agent needs a person for: it is set aside."""
 
 
-@dataclass(frozen=True, slots=True)
-class Resume:
+class Resume(_OfAttempt):
     """Commit that it shall go on, then let it. Until that is done the ledger keeps what the pause found."""
 
-    task: str
-    epoch: int
-
 
 @dataclass(frozen=True, slots=True)
-class Collect:
+class Collect(_OfAttempt):
     """Commit that the tree is gone, then secure its work."""
 
-    task: str
-    epoch: int
     end: End
     cause: str
 
 
 @dataclass(frozen=True, slots=True)
-class Finish:
+class Finish(_OfAttempt):
     """Commit the attempt's end and the task's next state together, then release the session."""
 
-    task: str
-    epoch: int
     end: End
     cause: str
     state: TaskState
@@ -190,7 +170,7 @@ RanksByNight = Mapping[str, Iterator[Rank]]
 """As `ByNight`, each in order."""
 
 
-class Draft:
+class Draft(Conditions):
     """The working copy of one decision: mutable inside `decide`, never seen outside. The crew itself is left alone."""
 
     def __init__(self, crew: Crew) -> None:
@@ -198,16 +178,9 @@ class Draft:
         self._changed: dict[str, Task] = {}
         self._dependents: dict[str, list[str]] = {}
         self._children: dict[str, list[str]] = {}
-        self.slots = crew.slots
-        self.admitting = crew.admitting
-        self.traffic, self.pressure, self.held_back = crew.traffic, crew.pressure, crew.held_back
-        self.stopped = crew.stopped
-        self.batch_time = crew.batch_time
-        self.share = crew.share
-        self.passed_over = crew.passed_over
-        self.health = crew.health
+        super().__init__(**crew.conditions())
+        self.nights = dict(crew.nights)
         self.order = crew.order
-        self.nights, self.start_usd = dict(crew.nights), crew.start_usd
         self.lines = crew.lines
         """As they are in the crew."""
         self.behind: dict[Area, str] = {}
@@ -220,23 +193,7 @@ class Draft:
         looked_at = {name for task in final for name in (task.id, *task.after)}
         forgotten = frozenset(name for name in looked_at if self._is_over(name) and not any(self.unfinished_after(name)))
         tasks = tuple(task for task in self._changed.values() if task.id not in forgotten)
-        return Change(
-            tasks=tasks,
-            forgotten=forgotten,
-            admitting=self.admitting,
-            slots=self.slots,
-            traffic=self.traffic,
-            pressure=self.pressure,
-            held_back=self.held_back,
-            batch_time=self.batch_time,
-            share=self.share,
-            passed_over=self.passed_over,
-            health=self.health,
-            stopped=self.stopped,
-            nights=self.nights,
-            start_usd=self.start_usd,
-            behind=self.behind,
-        )
+        return Change(tasks, forgotten, self.conditions(), self.behind)
 
     def _is_over(self, name: str) -> bool:
         task = self.get(name)
@@ -364,27 +321,16 @@ class Draft:
 # that has a final state nothing is chosen any more.
 
 
-class GroupBoard(Protocol):
-    """What these rules use of `core.board.Board`, which uses them."""
-
-    draft: Draft
-    commands: list[Command]
-
-    def set_state(self, task: Task, event: str, reason: str) -> None: ...
-
-    def final(self, task_id: str) -> None: ...
-
-
 JUDGED_MIN = 2
 """Candidates below which there is nothing to judge."""
 
 
-def looked_at(board: GroupBoard, task: Task) -> bool:
+def looked_at(board: Board, task: Task) -> bool:
     """Judge a waiting group, or a waiting judge of one, by its candidates. Whether it reached a final state."""
     return _group(board, task) if task.decide else _judge(board, task)
 
 
-def _group(board: GroupBoard, task: Task) -> bool:
+def _group(board: Board, task: Task) -> bool:
     if any(need.state not in FINAL for need in board.draft.known(task.after)):
         return False
     ends = [candidate.state for candidate in board.draft.known(sorted(task.candidates))]
@@ -398,7 +344,7 @@ def _group(board: GroupBoard, task: Task) -> bool:
     return False
 
 
-def _judge(board: GroupBoard, task: Task) -> bool:
+def _judge(board: Board, task: Task) -> bool:
     ends = [candidate.state for candidate in board.draft.known(task.candidates)]
     if any(end not in FINAL for end in ends):
         return False
@@ -409,7 +355,7 @@ def _judge(board: GroupBoard, task: Task) -> bool:
     return False
 
 
-def choose(board: GroupBoard, choice: Choice) -> list[str]:
+def choose(board: Board, choice: Choice) -> list[str]:
     """Make `choice`, and have what comes after the group look at it. Returns the candidates and judges that have not ended: nobody waits
     for them any more. Nothing happens where the group has ended, or what was chosen is no result of it (any more)."""
     group, winner = board.draft.get(choice.group), board.draft.get(choice.winner)

@@ -21,36 +21,38 @@ from supervisor.kernel.states import FINAL, LIVING, NEEDS_YOU, AttemptState, Bat
 
 
 @dataclass(frozen=True, slots=True)
+class _OfTask:
+    task: str
+
+
+@dataclass(frozen=True, slots=True)
+class _OfAttempt(_OfTask):
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class Submitted:
     """Tasks were committed to the ledger, or read from it at start."""
 
     tasks: tuple[Task, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
+class Started(_OfAttempt):
     """The runner of this epoch has written started.json."""
 
-    task: str
-    epoch: int
-
 
 @dataclass(frozen=True, slots=True)
-class TreeGone:
+class TreeGone(_OfAttempt):
     """No process of the attempt is left; `end` and `cause` are judged from the exit record or from its absence."""
 
-    task: str
-    epoch: int
     end: End
     cause: str
 
 
 @dataclass(frozen=True, slots=True)
-class Secured:
+class Secured(_OfAttempt):
     """The attempt's work is on refs and its records are written."""
 
-    task: str
-    epoch: int
     end: End
     cause: str
     question: Question | None = None
@@ -58,77 +60,51 @@ class Secured:
 
 
 @dataclass(frozen=True, slots=True)
-class PersonNeeded:
+class PersonNeeded(_OfAttempt):
     """A living agent waits for a person, and nobody is there."""
 
-    task: str
-    epoch: int
     question: Question
 
 
-@dataclass(frozen=True, slots=True)
-class CancelAsked:
+class CancelAsked(_OfTask):
     """A person wants the task ended."""
 
-    task: str
-
 
 @dataclass(frozen=True, slots=True)
-class LimitPassed:
+class LimitPassed(_OfAttempt):
     """The attempt has used more than it may of something that nobody but us looks at."""
 
-    task: str
-    epoch: int
     why: str
     """Which limit, in plain words."""
     again: bool = False
     """It shall go on in a new attempt, which costs no retry."""
 
 
-@dataclass(frozen=True, slots=True)
-class PauseAsked:
+class PauseAsked(_OfTask):
     """A person wants the task held back: its agent stands still, or does not start."""
 
-    task: str
 
-
-@dataclass(frozen=True, slots=True)
-class ResumeAsked:
+class ResumeAsked(_OfTask):
     """A person wants a paused task to go on."""
 
-    task: str
 
-
-@dataclass(frozen=True, slots=True)
-class StoodStill:
+class StoodStill(_OfAttempt):
     """The tree of an attempt that was to be paused stands still."""
 
-    task: str
-    epoch: int
-
 
 @dataclass(frozen=True, slots=True)
-class LeasesChanged:
+class LeasesChanged(_OfAttempt):
     """What the agent of an attempt holds beside the paths of its task."""
 
-    task: str
-    epoch: int
     globs: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ParkAsked:
+class ParkAsked(_OfAttempt):
     """An attempt was paused for so long that it should be ended; it goes on with its conversation in the next one."""
 
-    task: str
-    epoch: int
 
-
-@dataclass(frozen=True, slots=True)
-class RetryAsked:
+class RetryAsked(_OfTask):
     """A person wants a finished task run again."""
-
-    task: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,12 +138,10 @@ class EmergencyChanged:
     stopped: bool
 
 
-@dataclass(frozen=True, slots=True)
 class TrafficChanged(Traffic):
     """The models are that busy from now on."""
 
 
-@dataclass(frozen=True, slots=True)
 class PressureChanged(Pressure):
     """The machine is that busy from now on."""
 

@@ -113,7 +113,7 @@ class CrewMachine(RuleBasedStateMachine):
 
     def feed(self, *events: Event) -> None:
         change, commands = decide(self.crew, events, self.now, self.wall_now())
-        self.books.slots, self.books.wall = change.slots, self.wall_now()
+        self.books.slots, self.books.wall = change.conditions["slots"], self.wall_now()
         self.books.commit(commands, self.now)
         self.commit(commands)
         self.crew.apply(change)
