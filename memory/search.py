@@ -459,10 +459,18 @@ Tracked = Callable[[str], Sequence[str] | None]
 class SearchDesk(Briefing):
     """Of all projects. What is `async` belongs to the loop."""
 
-    def __init__(self, desk: MemoryDesk, loop: Loop, tracked: Tracked) -> None:
-        self._desk, self._loop, self.terms, self.tracked = desk, loop, loop.settings.memory, tracked
+    _desk: MemoryDesk
+    _loop: Loop
+
+    def __init__(self, terms: MemoryTerms, tracked: Tracked = lambda _: None) -> None:
+        """Call `begin` before anything else."""
+        self.terms, self.tracked = terms, tracked
         self._held: dict[str, _Held] = {}
         self._lock = threading.Lock()
+
+    def begin(self, desk: MemoryDesk, loop: Loop) -> None:
+        """Search for this desk."""
+        self._desk, self._loop = desk, loop
 
     def changed(self, project: str, path: str) -> None:
         """A file of a memory is not what it was."""

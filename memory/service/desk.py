@@ -20,7 +20,7 @@ from memory import files as layout
 from memory.files import Layout
 from memory.rescan import Debounce, Rescan
 from memory.rows import Waits
-from memory.search import SearchDesk, Tracked
+from memory.search import SearchDesk
 from memory.service import leases, mail_requests, notes
 from memory.service import mail as handoff
 from memory.service.mail import Handoff, Letter, MailDesk, is_arrival
@@ -480,11 +480,12 @@ FOLLOW_S = 2.0
 class MemoryDesk:
     """One supervisor's. It belongs to one event loop; `kept` runs it."""
 
-    def __init__(self, loop: Loop, home: Home, tracked: Tracked = lambda _: None, pace: Pace = PACE) -> None:
+    def __init__(self, loop: Loop, home: Home, search: SearchDesk | None = None, pace: Pace = PACE) -> None:
         self.loop = loop
         self._home = home
         self._thread = ThreadPoolExecutor(1, "memory")
-        self.search = SearchDesk(self, loop, tracked)
+        self.search = search or SearchDesk(loop.settings.memory)
+        self.search.begin(self, loop)
         self._terms = Terms(loop.settings.memory.approval, loop.settings.memory.trust.value)
         self.waits = WaitDesk(loop.ledger.of(Waits), loop.crew, loop.clock, loop.alert)
         self._stores: dict[str, Store] = {}

@@ -487,10 +487,10 @@ def answer(loop: Loop, home: Home, desk: LeaseDesk, key: tuple[str, int], name: 
     if denied := next((one for one in said if one.decision == "deny"), None):
         return _printed({"permissionDecision": "deny", "permissionDecisionReason": denied.why})
     warned = next((one for one in said if one.decision == "warn" and one.is_new), Said())
-    return beside(warned.why) if warned.why else {}
+    return shown_beside(warned.why) if warned.why else {}
 
 
-def beside(text: str) -> dict[str, Any]:
+def shown_beside(text: str) -> dict[str, Any]:
     """Return the answer that shows the model a text beside the tool's result."""
     return _printed({"additionalContext": text})
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agents.kinds import of_task, to_run
 from supervisor.client import submit
 from supervisor.kernel import prompt
 from supervisor.kernel.conversations import How

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from agents import tmux_control
+from agents.kinds import Kind, kinds
 from supervisor import __version__
 from supervisor.config import user
 from supervisor.doctor.examine import Check, CheckContext, Finding, Said, existing, fail, ok, unknown, warn
@@ -21,6 +22,7 @@ from supervisor.sandbox import executors
 from supervisor.sandbox.executors import Executor, Support
 from supervisor.sandbox.policy import Tier
 from worktrees import backends
+from worktrees.backends import Verdict
 from worktrees.git import MINIMUM, parse_version
 
 # Machine

@@ -431,7 +431,7 @@ async def hook(asked: Asked, *, name: str, event: dict[str, Any] | None = None) 
     said = leases.answer(asked.loop, asked.home, asked.memory.leases, (asked.task, asked.epoch), name, event)
     if said or name != leases.EVENT or not (notices := await asked.memory.mail.notices(asked.task, asked.epoch)):
         return said
-    return leases.beside(notices)
+    return leases.shown_beside(notices)
 
 
 def _is_anothers(asked: Asked, session: str) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from supervisor.contract import Briefing, Services
+from supervisor.contract import Services
 from supervisor.gateway.keys import Log
 from supervisor.host.clock import Clock, busy_s
 from supervisor.host.failpoint import failpoint
@@ -68,10 +68,10 @@ KEPT = 20
 class Alerts:
     """The newest ones, the last said at the end."""
 
-    def __init__(self) -> None:
+    def __init__(self, log: Log | None = None) -> None:
+        """`log`: of JSON, which gets them too."""
         self.newest: list[str] = []
-        self.log: Log | None = None
-        """Of JSON, as which what is no terminal gets them, too."""
+        self.log = log
 
     def say(self, said: Said) -> None:
         """Once while it stays the same but for how much is free on a full disk."""
@@ -213,8 +213,8 @@ class _Pace:
 class Loop:
     """One supervisor's main loop. Build it with `wiring.build`, run it with `run`."""
 
-    def __init__(self, doors: Doors, settings: Settings, hooks: Hooks, clock: Clock) -> None:
-        self.alerts = Alerts()
+    def __init__(self, doors: Doors, settings: Settings, hooks: Hooks, clock: Clock, alerts: Alerts | None = None) -> None:
+        self.alerts = alerts or Alerts()
         self.doors, self.hooks, self.services = doors, hooks, Services()
         self.ledger, self.home = doors.ledger, doors.home
         self.submissions = Submissions(doors.ledger, clock, hooks, self.events)
@@ -232,7 +232,6 @@ class Loop:
             denied,
             lambda task, epoch: self.agents.evidence.called(task, epoch),
             lambda key: self.agents.evidence.of(key)[0],
-            lambda task, epoch, row: (self.services.find(Briefing) or Briefing()).before(task, epoch, row),
             settings.memory.leases,
         )
         self.jobs = Jobs(doors, clock, self._told, self.alert, hooked)

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from agents.tmux import Tmux
+from memory.search import SearchDesk
 from memory.service.desk import MemoryDesk
 from supervisor.client import start
 from supervisor.config import user
-from supervisor.contract import Briefing, Feature, Supervisor
+from supervisor.contract import Feature, Supervisor
 from supervisor.gateway.keys import Form, Log, Redactor
 from supervisor.host import cgroups, cores, files, scratch, secrets, unix_sockets
 from supervisor.host.clock import Clock, SystemClock
@@ -38,7 +39,7 @@ from supervisor.server.attempts.zygotes import Zygotes
 from supervisor.server.gateway import Gateway, GatewayKeeper, Models
 from supervisor.server.hooks import Hooks
 from supervisor.server.lock import DaemonLock
-from supervisor.server.loop import Loop
+from supervisor.server.loop import Alerts, Loop
 from supervisor.server.sockets import AgentsSocket, Server
 from supervisor.server.wakeups import beside
 from supervisor.snapshots.service import SnapshotDesk
@@ -69,6 +70,7 @@ def serve(home: Home, settings_file: Path, features: Iterable[Feature]) -> None:
     unix_sockets.sweep(FAR, FAR_PREFIX, clock.wall())
     try:
         with contextlib.ExitStack() as stack:
+            alerts = Alerts(_json_log(home, clock, settings.log_format))
             ledger = stack.enter_context(contextlib.closing(Ledger(home.ledger, clock.wall)))
             tmux = stack.enter_context(contextlib.closing(Tmux(home.tmux_socket)))
             tmux.ensure_server()
@@ -78,22 +80,22 @@ def serve(home: Home, settings_file: Path, features: Iterable[Feature]) -> None:
             access = AgentAccess(home, secrets.own(home.secret), models)
             git, ref_guard = Git(home.root / "git", held=(lock.handle,)), RefGuard(clock.monotonic)
             git.moving = ref_guard.moving
-            zygotes = Zygotes(home, clock)
-            snapshots = stack.enter_context(contextlib.closing(SnapshotDesk(home, ledger, git, clock, zygotes)))
+            zygotes = Zygotes(home, clock, alerts.say)
+            snapshots = SnapshotDesk(home, ledger, git, clock, zygotes, alerts.say, access.without_keys)
+            stack.enter_context(contextlib.closing(snapshots))
             isolation = Isolation(home, settings.sandbox, shared_caches=settings.shared_caches)
-            bounds = LimitDesk(home, settings)
+            bounds = LimitDesk(home, settings, alerts.say)
             observer, made = Observer(home, tmux), Environments(git)
             launching = Launching(access, settings, made, observer, tmux, Warmth(snapshots, zygotes, isolation, bounds, ref_guard))
             ending = Ending(access, settings, EndingDoors(observer, made, tmux, bounds, ref_guard), clock)
-            doors = Doors(ledger, observer, made, launching, ending, snapshots, bounds, home, tmux)
-            loop = Loop(doors, settings, Hooks(features), clock)
-            loop.alerts.log = _json_log(home, clock, settings.log_format)
-            snapshots.say = zygotes.say = bounds.say = git.say = loop.alert
-            snapshots.without_keys = access.without_keys
+            search = SearchDesk(settings.memory, functools.partial(_tracked, home, git))
+            doors = Doors(ledger, observer, made, launching, ending, snapshots, bounds, home, tmux, search)
+            loop = Loop(doors, settings, Hooks(features), clock, alerts)
+            git.say = alerts.say
             snapshots.recover()
             for shortfall in (*cgroups.shortfalls(cgroups.probe_limits()), *isolation.shortfalls()):
                 loop.alert(shortfall)
-            asyncio.run(_serve(loop, access, tmux, git))
+            asyncio.run(_serve(loop, access, tmux, git, search))
     finally:
         lock.close()
 
@@ -111,15 +113,14 @@ def _json_log(home: Home, clock: Clock, wanted: str) -> Log | None:
     return log
 
 
-async def _serve(loop: Loop, access: AgentAccess, tmux: Tmux, git: Git) -> None:
+async def _serve(loop: Loop, access: AgentAccess, tmux: Tmux, git: Git, search: SearchDesk) -> None:
     _drain_on_signals(loop, tmux)
     home, events = access.home, asyncio.get_running_loop()
 
     def alert(said: Said) -> None:
         events.call_soon_threadsafe(loop.alert, said)
 
-    access.models.alert, memory = alert, MemoryDesk(loop, home, functools.partial(_tracked, home, git))
-    loop.services.put(memory.search, Briefing)
+    access.models.alert, memory = alert, MemoryDesk(loop, home, search)
     loop.services.put(access.models)
     loop.services.put(memory)
     supervisor = Supervisor(loop, home, git, tmux, access.secret, access.models.file, alert)

@@ -137,16 +137,24 @@ class Begun:
 class SnapshotDesk:
     """The snapshots of one supervisor. Methods belong to the loop's thread; what takes time is done in threads of its own."""
 
-    def __init__(self, home: Home, ledger: Ledger, git: Git, clock: Clock, zygotes: Zygotes) -> None:
+    def __init__(
+        self,
+        home: Home,
+        ledger: Ledger,
+        git: Git,
+        clock: Clock,
+        zygotes: Zygotes,
+        say: Callable[[str], None] = lambda _: None,
+        without_keys: Callable[[Mapping[str, str]], dict[str, str]] = dict,
+    ) -> None:
+        """`say` is told what a person should see. `without_keys` returns an environment without the keys that the gateway holds:
+        the commands of snapshots get that."""
         self._home = home
         self._ledger = ledger
         self._git = git
         self._zygotes = zygotes
         self._clock = clock
-        self.say: Callable[[str], None] = lambda _: None
-        """Told what a person should see."""
-        self.without_keys: Callable[[Mapping[str, str]], dict[str, str]] = dict
-        """What of an environment its commands get: no key that the gateway holds."""
+        self._say, self._without_keys = say, without_keys
         self._leaving = threading.Event()
         self._pool = ThreadPoolExecutor(max_workers=BUILDERS, thread_name_prefix="snapshot")
         self._builds: set[asyncio.Task[None]] = set()
@@ -158,7 +166,7 @@ class SnapshotDesk:
     def recover(self) -> None:
         """Call the builds of a supervisor that died failed, end what they had started, and clear what is left of them."""
         for lost in self._ledger.of(Snapshots).abandoned():
-            self.say(f"snapshot {lost.spec.name} was not finished: the supervisor ended while it was built")
+            self._say(f"snapshot {lost.spec.name} was not finished: the supervisor ended while it was built")
             processes.stop(self._tag(lost), None, GRACE_S)
         scratch.sweep(FAR, self._home.short_tmp_prefix(SET_UP))
         rows = {self._place(row): row for row in self._ledger.of(Snapshots).all()}
@@ -177,7 +185,7 @@ class SnapshotDesk:
         except Refused:
             raise
         except NightcrewError as error:
-            self.say(f"snapshot {place.name}: {error.line()}")
+            self._say(f"snapshot {place.name}: {error.line()}")
 
     def _clear(self, place: Path, root: Path) -> None:
         """Remove whatever is left at `place`, git's record of it included. Raises Refused while environments stand on it."""
@@ -243,7 +251,7 @@ class SnapshotDesk:
             if built:
                 self._mark(order)
         except (DiskFull, LedgerError) as error:
-            self.say(f"snapshot {row.spec.name}: {error.line()}")
+            self._say(f"snapshot {row.spec.name}: {error.line()}")
             return False
         return True
 
@@ -255,7 +263,7 @@ class SnapshotDesk:
         def prepare(tree: Path) -> None:
             nonlocal ready
             bench = Bench(
-                tree, self._log(row), files.private_dir(self._home.short_tmp(place, SET_UP)), self.without_keys(order.env), self._tag(row)
+                tree, self._log(row), files.private_dir(self._home.short_tmp(place, SET_UP)), self._without_keys(order.env), self._tag(row)
             )
             try:
                 run(bench, (("set-up", order.spec.setup), ("a check", order.spec.verify)), self._leaving)
@@ -320,12 +328,12 @@ class SnapshotDesk:
     def _tell_of(self, backend: Backend, environments: Path) -> None:
         """Say what a person should know of the backend: what fails with its files, or why it is slower than an overlay."""
         if backend.caveat:
-            self.say(f"environments start from snapshots by '{backend.name}': {backend.caveat}")
+            self._say(f"environments start from snapshots by '{backend.name}': {backend.caveat}")
         if backend.name in (Overlay.name, UserOverlay.name):
             return
         reasons = [f"{other.name}: {why}" for other in (Overlay(), UserOverlay()) if (why := other.probe(environments))]
         why = "; ".join(reasons) or "a directory of the snapshot can be renamed in it, or its agent is in no sandbox that mounts an overlay"
-        self.say(f"environments start from snapshots by '{backend.name}', which is slower than an overlay: {why}")
+        self._say(f"environments start from snapshots by '{backend.name}', which is slower than an overlay: {why}")
 
     def damage(self, row: Snapshot) -> str:
         """What is wrong with its files, or nothing. For worker threads: 0.2 s for 13,000 files."""

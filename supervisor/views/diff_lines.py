@@ -10,8 +10,8 @@ from pygments.lexers import get_lexer_for_filename
 from pygments.token import Token
 from pygments.util import ClassNotFound
 
-from supervisor.kernel.diffs import FileDiff, Hunk
 from supervisor.kernel.errors import one_line
+from supervisor.kernel.gate_files import FileDiff, Hunk
 
 COLORED_MAX = 3000
 """Lines of one file that are coloured by its language."""

@@ -23,6 +23,7 @@ from typing import Any
 
 from agents.tmux import Tmux
 from memory.service.desk import MemoryDesk
+from supervisor.contract import Briefing
 from supervisor.host import files
 from supervisor.host.clock import SystemClock
 from supervisor.host.paths import Home
@@ -196,7 +197,7 @@ def make(
     ledger.secured, ledger.starts = ending.secured, []
     snapshots, launching = SnapshotDesk(home, ledger, git, clock, Zygotes(home, clock)), FakeLaunching(home, git, agents)
     seen, limits = observer(home, tmux, agents), LimitDesk(home, settings)
-    doors = Doors(ledger, seen, Environments(git), launching, ending, snapshots, limits, home, tmux)
+    doors = Doors(ledger, seen, Environments(git), launching, ending, snapshots, limits, home, tmux, Briefing())
     loop = Loop(doors, settings, Hooks(()), clock)
     loop.machine.capacity = CapacityWatch(ledger.needs, settings, clock, _Calm(1))
     return loop

@@ -30,6 +30,7 @@ from supervisor.results.reviews import Review
 from supervisor.results.verdicts import Comment, Verdict
 from supervisor.store import journal, queries
 from supervisor.views import status
+from worktrees.repository import move
 
 if TYPE_CHECKING:
     from supervisor.store.queries import TaskView
@@ -339,7 +340,7 @@ def _keep_on(review: Review, ref: str) -> None:
     with repository.git.lock(repository.common_dir):
         old = repository.commit(ref)
         if old != review.tip:
-            repository.move(repository, ref, review.tip, old, "nightcrew: rejected")
+            move(repository, ref, review.tip, old, "nightcrew: rejected")
 
 
 def undo(where: Home, task: str, epoch: int) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from agents.kinds import of_task, to_run
 from agents.tmux import Tmux
 from memory.rows import Leases
+from supervisor.contract import Briefing
 from supervisor.host import cores, files
 from supervisor.host.clock import Clock
 from supervisor.host.failpoint import failpoint
@@ -110,6 +111,7 @@ class Doors:
     limits: LimitDesk
     home: Home
     tmux: Tmux
+    briefing: Briefing
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +124,6 @@ class Hooked:
     """How often an attempt called which tool, by its hooks."""
     session: Callable[[Key], str]
     """The session of an attempt's agent, by its hooks; empty while it has not spoken."""
-    brief: Callable[[str, int, LaunchRow], Awaitable[str]]
-    """What an agent that begins anew is told before its prompt."""
     lease_rule: LeaseRule
 
 
@@ -133,6 +133,7 @@ class Jobs:
     def __init__(self, doors: Doors, clock: Clock, tell: Callable[[Event], None], say: Callable[[str], None], hooked: Hooked) -> None:
         self._ledger = doors.ledger
         self._observer = doors.observer
+        self._briefing = doors.briefing
         self._launching = doors.launching
         self._ending = doors.ending
         self._home = doors.home
@@ -233,7 +234,7 @@ class Jobs:
         told = row.spec.judge_round or source.origin is not None or not row.spec.prompt
         if told or not to_run(row.spec.kind).is_agent:
             return ""
-        return await self._hooked.brief(task, epoch, row)
+        return await self._briefing.before(task, epoch, row)
 
     async def _prepared_or_again(self, task: str, epoch: int, row: LaunchRow) -> Source:
         try:

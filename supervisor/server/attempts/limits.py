@@ -143,7 +143,8 @@ def lent(ledger: Ledger, row: AttemptRow) -> SnapshotSpec | None:
 class LimitDesk:
     """The limits of one supervisor's attempts. Methods may be called from several threads."""
 
-    def __init__(self, home: Home, settings: Settings) -> None:
+    def __init__(self, home: Home, settings: Settings, say: Callable[[str], None] = lambda _: None) -> None:
+        """`say` is told what a person should see."""
         self._home = home
         self._settings = settings
         self.lanes = Lanes(sets(settings, cores.topology()), settings.per_lane)
@@ -151,8 +152,7 @@ class LimitDesk:
         self._namespace = host_limits.means(self._support, namespace=os.geteuid() != 0)
         self._plain = host_limits.means(self._support, namespace=False)
         self._said: set[str] = set()
-        self.say: Callable[[str], None] = lambda _: None
-        """Told what a person should see."""
+        self._say = say
 
     # Begin -----------------------------------------------------------------------------------------------------------------------
 
@@ -215,7 +215,7 @@ class LimitDesk:
         for one in found:
             if one.by is By.EACH and one.name in OF_TASKS and one.words not in self._said:
                 self._said.add(one.words)
-                self.say(f"{attempt_name(*key)}: {one.words} (no control group may be made here: nightcrew doctor)")
+                self._say(f"{attempt_name(*key)}: {one.words} (no control group may be made here: nightcrew doctor)")
 
     # While it runs ---------------------------------------------------------------------------------------------------------------
 

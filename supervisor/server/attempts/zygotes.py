@@ -28,7 +28,8 @@ since then costs those starts the client's patience, and then they start cold; a
 class Zygotes:
     """The zygotes of one home. Methods may be called from several threads, and block until the zygote is ready: a second or two."""
 
-    def __init__(self, home: Home, clock: Clock) -> None:
+    def __init__(self, home: Home, clock: Clock, say: Callable[[str], None] = lambda _: None) -> None:
+        """`say` is told what a person should see."""
         self._home = home
         self._clock = clock
         self._answered: dict[str, tuple[tuple[zygote.Record | None, Wanted], float]] = {}
@@ -36,8 +37,7 @@ class Zygotes:
         self._children: list[Child] = []
         self._client: list[Path | None] = []
         self._guard = threading.Lock()
-        self.say: Callable[[str], None] = lambda _: None
-        """Told what a person should see."""
+        self._say = say
 
     def ready(self, name: str, wanted: Wanted) -> Place:
         """Where the zygote `name` listens. One that preloads something else, runs another program than ours (after an upgrade), or does
@@ -62,7 +62,7 @@ class Zygotes:
         try:
             return self.ready(name, wanted)
         except NightcrewError as error:
-            self.say(f"tasks of {name} start cold: {error.line()}")
+            self._say(f"tasks of {name} start cold: {error.line()}")
             return None
 
     def stop(self, name: str) -> None:
