@@ -27,7 +27,7 @@ from supervisor.kernel.events import CancelAsked, Event, PauseAsked, ResumeAsked
 from supervisor.kernel.night import why_batch_waits
 from supervisor.kernel.spec import RunSpec, Submission
 from supervisor.kernel.states import FINAL, AttemptState, TaskState
-from supervisor.results import judging
+from supervisor.results import comparison
 from supervisor.server import capacity
 from supervisor.server.attempts.observe import LookedAt
 from supervisor.server.attempts.sending import Key, typable
@@ -318,7 +318,7 @@ async def handle_pause(loop: Loop, *, tasks: list[str]) -> dict[str, Any]:
     could not be stopped. Raises Refused when none of them can be.
     """
     loop.machine.emergency.refuse()
-    found = [known(loop, name) for name in judging.members(loop.ledger, tasks)]
+    found = [known(loop, name) for name in comparison.members(loop.ledger, tasks)]
     before = [task.id for task in found if is_held_back(task)]
     asked = [task.id for task in found if may_pause(task)]
     others = {task.id: _why_not(task) for task in found if task.id not in {*before, *asked}}
@@ -405,7 +405,7 @@ async def handle_resume(loop: Loop, *, tasks: list[str]) -> dict[str, Any]:
     """`tasks`: full ids. Returns those that were paused or parked and go on; those of them that wait for a slot first; and those that
     nobody had paused."""
     loop.machine.emergency.refuse()
-    names = judging.members(loop.ledger, tasks)
+    names = comparison.members(loop.ledger, tasks)
     asked = [name for name in names if is_held_back(task := known(loop, name)) or task.state is TaskState.PARKED]
     loop.ask(*(ResumeAsked(name) for name in asked))
     waiting = [name for name in asked if _waits(loop, name)]
@@ -429,7 +429,7 @@ async def handle_retry(loop: Loop, *, tasks: list[str]) -> dict[str, Any]:
     has a named environment that is open or that another of them has;
     BudgetSpent when one has used up a cap past the gateway."""
     await loop.jobs.refuse_used_up(tasks, "cannot retry")
-    asked = judging.to_retry(loop.ledger, list(dict.fromkeys(tasks)))
+    asked = comparison.to_retry(loop.ledger, list(dict.fromkeys(tasks)))
     loop.ledger.refuse_leaving(asked)
     now = loop.clock.monotonic()
     revived: list[str] = []

@@ -30,7 +30,7 @@ from supervisor.kernel.result import Spent
 from supervisor.kernel.snapshots import SnapshotSpec
 from supervisor.kernel.spec import Settings, TaskSpec
 from supervisor.kernel.states import End
-from supervisor.results import judging
+from supervisor.results import comparison
 from supervisor.sandbox import homes
 from supervisor.sandbox.policy import Tier
 from supervisor.server.attempts import continuing, kind_protocol, launch, model_usage, observe, sessions
@@ -384,7 +384,7 @@ class Ending:
     def _measured(self, launch: LaunchRow, base: str | None, work: result.Work) -> Mapping[str, Any] | None:
         if not launch.spec.candidate_of:
             return None
-        return judging.measures(self._environments.repository(launch), launch.spec, base, work.tip)
+        return comparison.measures(self._environments.repository(launch), launch.spec, base, work.tip)
 
     def sweep(self, row: AttemptRow, launch: LaunchRow) -> bool:
         """Remove the worktree and the branch of an attempt that left nothing, where its kind says so. Whether they were removed; what

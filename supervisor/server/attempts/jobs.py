@@ -39,7 +39,7 @@ from supervisor.kernel.result import NOT_SECURED, tampering
 from supervisor.kernel.retry import AGAIN, GATE, SERVER_DIED, Missed
 from supervisor.kernel.spec import LeaseRule
 from supervisor.kernel.states import End
-from supervisor.results import judging
+from supervisor.results import comparison
 from supervisor.results.verdicts import Reviews
 from supervisor.sandbox import homes
 from supervisor.server.attempts import continuing, limits, model_usage, sessions
@@ -226,7 +226,7 @@ class Jobs:
         """With what it is to judge, of one that judges candidates."""
         if not row.spec.judge_round:
             return row
-        told: LaunchRow = await self.within(self.launchers, self._launching.judging, row, judging.judged(self._ledger, row))
+        told: LaunchRow = await self.within(self.launchers, self._launching.judging, row, comparison.judged(self._ledger, row))
         return told
 
     async def _brief(self, task: str, epoch: int, row: LaunchRow, source: Source) -> str:

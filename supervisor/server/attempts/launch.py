@@ -26,8 +26,8 @@ from supervisor.kernel.records import LaunchSpec
 from supervisor.kernel.retry import Missed
 from supervisor.kernel.snapshots import Snapshot, SnapshotKind
 from supervisor.kernel.spec import Settings
-from supervisor.results import judging
-from supervisor.results.judging import Judged
+from supervisor.results import comparison
+from supervisor.results.comparison import Judged
 from supervisor.sandbox.policy import Tier
 from supervisor.server.attempts import continuing, isolation
 from supervisor.server.attempts.agent_access import AgentAccess
@@ -272,8 +272,8 @@ class Launching:
         self._turns = itertools.count()  # so that tasks which want one core get different ones
 
     def judging(self, row: LaunchRow, seen: Judged) -> LaunchRow:
-        """As `judging.told`."""
-        return judging.told(self._environments.repository(row), row, seen)
+        """As `comparison.told`."""
+        return comparison.told(self._environments.repository(row), row, seen)
 
     def prepare(self, task: str, epoch: int, launch: LaunchRow, lent: Snapshot | None, start: str = "") -> Environment:
         """Its worktree at the commit `start`, or at the run's base, made from the snapshot `lent` if there is one. Raises
