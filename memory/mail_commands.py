@@ -11,9 +11,8 @@ from typing import Any
 import click
 
 from memory import local
-from memory.mail import MailType, Priority
-from memory.views import mail_lines, whole
-from memory.views import pairs as pair_list
+from memory.mail import MailType, Priority, mail_lines, whole
+from memory.mail import pair_lines as pair_list
 from supervisor.client import common
 from supervisor.client.names import kind_name, mail_id, mail_recipient
 from supervisor.kernel.errors import TimedOut, UsageError, one_line
@@ -104,9 +103,7 @@ def list_all(everything: bool, sent: bool, thread: str | None, of: str | None, p
         common.print_json(**answer)
         return
     wide = common.width()
-    lines = (
-        pair_list(answer["pairs"]) if pairs else [line for mail in answer["mails"] for line in mail_lines(mail, time.time(), wide)]
-    )
+    lines = pair_list(answer["pairs"]) if pairs else [line for mail in answer["mails"] for line in mail_lines(mail, time.time(), wide)]
     for line in lines:
         common.show(status.cut(line, wide))
     if not lines:

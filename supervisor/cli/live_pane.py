@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import NoReturn
 
-from memory import views as mail
+from memory import mail
 from supervisor.client import common, terminal
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import UsageError, one_line

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from memory import views as mail_lines
+from memory import mail
 from supervisor.client import common, reading
 from supervisor.client.names import any_name
 from supervisor.features.landing import view as landing_view
@@ -171,7 +171,7 @@ def _print_tasks(where: Home, db: sqlite3.Connection, waiting: status.Waiting, v
     """A line each, those that need a person first and the others by repository and run. `is_whole`: of all runs, with the mail for a person
     and one line for the workers of a map or the gates of a train."""
     now, layout = time.time(), status.Layout(common.width(), common.use_color())
-    for line in mail_lines.all_asked(waiting.mail, now) if is_whole else ():
+    for line in mail.all_asked(waiting.mail, now) if is_whole else ():
         common.show(status.cut(line, layout.width))
     groups = places.listed(views, waiting, landing_view.of_gates(db, views)) if is_whole else _each(waiting.first(views))
     for heading, lines in groups:

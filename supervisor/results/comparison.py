@@ -263,7 +263,7 @@ def judged(ledger: Ledger, row: LaunchRow) -> Judged:
     """Return what the judge of `row` sees: the candidates that are done now."""
     views = {view.id: view for view in queries.several(ledger.db, row.after)}
     group = next(iter(candidates.standings(ledger.db, list(views)).values())).group
-    known = ranking.letters(list(views), comparison.shown(views.values()), group, row.spec.judge_round)
+    known = ranking.letters(list(views), shown(views.values()), group, row.spec.judge_round)
     first = next(iter(views))
     asked = ledger.launch_row(first).spec.prompt or queries.one(ledger.db, group).title
     return Judged(asked, {letter: (views[one].result or {}).get("tip") or "" for letter, one in known.items()})

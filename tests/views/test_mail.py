@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from memory.mail import PERSON, Mail, MailType
-from memory.views import all_asked
+from memory.mail import PERSON, Mail, MailType, all_asked
 
 
 def mail(number: int, sender: str, subject: str, sent: float, kind: MailType = MailType.REQUEST) -> Mail:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from shlex import quote
 from typing import Any
 
-from memory import files, note, views
+from memory import files, note
 from memory import mail as mail_rows
 from memory.files import Layout, is_conflict
 from memory.listing import Entry, Listing

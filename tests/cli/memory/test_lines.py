@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from memory import local, views
+from memory import local
+from memory import mail as views
 from supervisor.client import common
 from supervisor.kernel.format import rfc3339
 
@@ -71,9 +72,11 @@ def test_times_of_mail_are_told_from_now(given: dict[str, Any], said: str) -> No
 
 def test_pairs_stand_below_each_other() -> None:
     pair = {"mails": 1, "unread": 0, "tokens": 30}
-    lines = views.pairs([{**pair, "from": "1123-k3f9/planner", "to": "1123-k3f9/builder"}, {**pair, "from": "person", "to": "1123-k3f9/a"}])
+    lines = views.pair_lines(
+        [{**pair, "from": "1123-k3f9/planner", "to": "1123-k3f9/builder"}, {**pair, "from": "person", "to": "1123-k3f9/a"}]
+    )
     assert lines[0].index("1 message,") == lines[1].index("1 message,")
-    assert views.pairs([]) == []
+    assert views.pair_lines([]) == []
 
 
 def test_a_subject_stands_below_a_message_that_has_no_room_for_it() -> None:
