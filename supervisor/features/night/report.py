@@ -11,7 +11,7 @@ from shlex import quote
 from typing import Any
 
 from supervisor import __version__
-from supervisor.features.night import report_rows, report_words
+from supervisor.features.night import report_pages, report_rows
 from supervisor.features.night.report_rows import (
     NOBODY_LOOKED,
     Attempt,
@@ -315,7 +315,7 @@ SCHEMA = 1
 
 def of(night: Night, found: Found = NOBODY_LOOKED, against: Night | None = None) -> dict[str, Any]:
     """The whole report. `against`: the night that it is compared with."""
-    told = report_words.verdict(night)
+    told = report_pages.verdict(night)
     return {
         "schema": SCHEMA,
         "generated": rfc3339(night.now),
@@ -325,7 +325,7 @@ def of(night: Night, found: Found = NOBODY_LOOKED, against: Night | None = None)
             "sign": told.sign,
             "word": told.word,
             "sentence": told.sentence,
-            "why": report_words.commonest(night),
+            "why": report_pages.commonest(night),
         },
         "run": _run(night),
         "repository": {"root": night.root, "base": night.base, "commit": night.base_oid, "on": found.on},
@@ -391,7 +391,7 @@ def _unwell(task: Task, found: Found) -> dict[str, Any]:
     look = "logs --stream gate" if GATE in task.attempts[-1].why else "logs"
     return {
         **_named(task),
-        "reason": report_words.reason(task) or "no reason was recorded",
+        "reason": report_pages.reason(task) or "no reason was recorded",
         "said": task.said,
         "printed": found.printed.get(task.id, ""),
         "attempts": len(task.attempts),
@@ -430,7 +430,7 @@ def _task(task: Task) -> dict[str, Any]:
     return {
         **_named(task),
         "kind": task.kind,
-        "reason": report_words.reason(task),
+        "reason": report_pages.reason(task),
         "attempts": len(task.attempts),
         **_work(task),
         "spent": task.spent.shape(),
@@ -477,19 +477,19 @@ def _groups(tasks: Iterable[Task]) -> list[dict[str, Any]]:
     """By state and reason, in the order of their first task."""
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for task in tasks:
-        found.setdefault((str(task.state), report_words.reason(task)), []).append({"id": task.id, "name": task.name})
+        found.setdefault((str(task.state), report_pages.reason(task)), []).append({"id": task.id, "name": task.name})
     return [{"state": state, "reason": reason or "no reason was recorded", "tasks": some} for (state, reason), some in found.items()]
 
 
 def _alone(night: Night) -> dict[str, Any]:
     together = night.together_s
     times = round(night.alone_s / together, 2) if together > 0 else None
-    return {"seconds": round(night.alone_s, 3), "together_s": round(together, 3), "times": times, "how": report_words.HOW_ALONE}
+    return {"seconds": round(night.alone_s, 3), "together_s": round(together, 3), "times": times, "how": report_pages.HOW_ALONE}
 
 
 def _against(other: Night | None) -> dict[str, Any] | None:
     if other is None:
         return None
-    found = report_words.verdict(other)
+    found = report_pages.verdict(other)
     said = f"{found.word}: {found.sentence}"
     return {"run": other.run, "title": other.title, "began": rfc3339(other.began), "verdict": said, "figures": other.figures()}

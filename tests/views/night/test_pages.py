@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from supervisor.features.night import report as night_report
-from supervisor.features.night import report_pages, report_words
+from supervisor.features.night import report_pages
 from supervisor.features.night.report_rows import Diff, Found
 from supervisor.kernel.errors import one_line
 from supervisor.views import document
@@ -160,7 +160,7 @@ def verdict(tmp_path: Path, *states: str, began: bool = True, asks: int = 0) -> 
                 )
             if number < asks:
                 made.note(task, 1, "set aside", BEGAN + 5, question="May I?")
-    found = report_words.verdict(night_report.read(made.home, RUN, BEGAN + 100))
+    found = report_pages.verdict(night_report.read(made.home, RUN, BEGAN + 100))
     return f"{found.kind}: {found.word}: {found.sentence}"
 
 
@@ -186,16 +186,16 @@ def test_the_commonest_reason(tmp_path: Path) -> None:
         made.run()
         for number, why in enumerate(("exit code 7", "exit code 7", "killed by signal 9")):
             made.attempt(made.task(f"t{number}", "failed", f"failed: {why}"), 1, BEGAN, BEGAN + 9, "failed")
-    assert report_words.commonest(night_report.read(made.home, RUN, BEGAN + 100)) == "The commonest reason, 2 times: exit code 7"
+    assert report_pages.commonest(night_report.read(made.home, RUN, BEGAN + 100)) == "The commonest reason, 2 times: exit code 7"
 
 
 def test_times_are_local_and_say_their_zone_when_the_clock_was_changed(monkeypatch: pytest.MonkeyPatch, zone: Any) -> None:
     zone("Europe/Berlin")
     run = {"began": "2026-10-24T20:30:00Z", "ended": "2026-10-25T05:30:00Z", "until": None}
-    assert report_words.zoned({"run": run})
-    assert report_words.clock("2026-10-25T00:30:00Z", zoned=True) == "02:30 CEST"
-    assert report_words.clock("2026-10-25T01:30:00Z", zoned=True) == "02:30 CET"
-    assert report_words.period(run, "") == "2026-10-24 22:30 CEST to 06:30 CET"
+    assert report_pages.zoned({"run": run})
+    assert report_pages.clock("2026-10-25T00:30:00Z", zoned=True) == "02:30 CEST"
+    assert report_pages.clock("2026-10-25T01:30:00Z", zoned=True) == "02:30 CET"
+    assert report_pages.period(run, "") == "2026-10-24 22:30 CEST to 06:30 CET"
     labels = [label for _, label in report_pages.ticks({"zero": "2026-10-24T22:30:00Z", "length_s": 4 * HOUR}, True)]
     assert labels == ["01:00 CEST", "02:00 CEST", "02:00 CET", "03:00 CET"]
 
@@ -231,10 +231,10 @@ def test_one_that_failed_and_then_had_no_time_left_says_both(tmp_path: Path) -> 
     (one,) = night_report.of(night)["unwell"]
     assert one["reason"] == "the night ended at 06:30; its last attempt: gate: exit code 2"
     assert one["commands"][0] == f"nightcrew logs --stream gate {RUN}/cart"
-    assert report_words.verdict(night).sentence == "none of 1 task is done and 1 did not finish."
+    assert report_pages.verdict(night).sentence == "none of 1 task is done and 1 did not finish."
     (attempt,) = night.tasks[0].attempts
     same = replace(night.tasks[0], attempts=(replace(attempt, why="402: the night ended at 06:30"),))
-    assert report_words.reason(same) == "the night ended at 06:30"
+    assert report_pages.reason(same) == "the night ended at 06:30"
 
 
 def test_who_asks_at_this_moment_is_told_too(tmp_path: Path) -> None:
