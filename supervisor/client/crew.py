@@ -235,14 +235,14 @@ class PageReader:
         return Text(list(transcript.lines(found, color=True))[-LINES:], made, ends=True)
 
     def _diff(self, view: TaskView, mark: str) -> Text | None:
-        from supervisor.cli import colored_diff
+        from supervisor.views import diff_lines
 
         seen = self.result(view, mark)
         if seen is None:
             return None
         found, made = seen
-        head = [*colored_diff.styled(islice(reviews.head(found), 1, None), color=True), *reviews.stat(found)]
-        return Text([*head, *colored_diff.lines(found.diffs, reviews.beside(found), color=True)], made)
+        head = [*diff_lines.styled(islice(reviews.head(found), 1, None), color=True), *reviews.stat(found)]
+        return Text([*head, *diff_lines.lines(found.diffs, reviews.beside(found), color=True)], made)
 
     def result(self, view: TaskView, mark: str) -> tuple[Review, str] | None:
         """What it changed, and of what that was made; None when it is still as `mark` says. Raises NightcrewError."""

@@ -248,7 +248,7 @@ PRINTERS = (
 )
 DOOR = "supervisor/client/terminal.py"
 ALLOWED = {
-    ("supervisor/cli/colored_diff.py", "Console"): "it writes into memory",
+    ("supervisor/views/diff_lines.py", "Console"): "it writes into memory",
     ("supervisor/features/review/commands.py", "echo_via_pager"): "every line is made by `for_terminal`",
     ("supervisor/cli/main.py", "fileno"): "it closes a stream whose reader left",
     ("supervisor/cli/live_view.py", "fileno"): "the name of its terminal, of which tmux is asked whether it is shown",

@@ -94,14 +94,14 @@ def _gathered(db: sqlite3.Connection, where: Home, view: TaskView) -> Review:
 
 
 def _show(review: Review, *, stat: bool, as_json: bool) -> int:
-    from supervisor.cli import colored_diff
+    from supervisor.views import diff_lines
 
     if as_json:
         common.print_json(**reviews.shape(review))
         return 0
     color = common.use_color()
-    diff = () if stat else colored_diff.lines(review.diffs, reviews.beside(review), color=color)
-    shown = itertools.chain(colored_diff.styled(reviews.head(review), color=color), reviews.stat(review), diff)
+    diff = () if stat else diff_lines.lines(review.diffs, reviews.beside(review), color=color)
+    shown = itertools.chain(diff_lines.styled(reviews.head(review), color=color), reviews.stat(review), diff)
     if common.can_redraw():
         os.environ.setdefault("LESS", "FRX")  # as git does: what fits on the screen is printed, and stays there
         click.echo_via_pager((for_terminal(f"{line}\n") for line in shown), color=color)

@@ -237,7 +237,7 @@ def _comment(said: Comment) -> Element:
 
 def _lines(one: FileDiff, left: int) -> Iterator[Sequence[Any]]:
     """Lines, with an element between hunks."""
-    lexer = diff_lines.lexer(one)
+    lexer = diff_lines.lexer_of(one)
     for number, hunk in enumerate(one.hunks):
         if left <= 0:
             return

@@ -246,7 +246,7 @@ def _marks(one: Mail, now: float, *, is_answered: bool) -> Element | None:
 
 def _commands(one: Mail) -> list[str]:
     """What a person can do about a message to them."""
-    name = quote(one.id[-views.SHORT :])
+    name = quote(one.id[-mail_rows.SHORT :])
     return [f"nightcrew mail read {name}", f"nightcrew mail reply {name} TEXT"] if one.recipient == PERSON and one.is_open else []
 
 
