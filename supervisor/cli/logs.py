@@ -14,7 +14,7 @@ import click
 
 from supervisor.client import common, terminal
 from supervisor.client.names import any_name, run_id
-from supervisor.client.tail import CHUNK, Tail
+from supervisor.client.terminal import CHUNK, Tail
 from supervisor.host import untrusted_fs
 from supervisor.host.paths import Home, home
 from supervisor.kernel.errors import NotFound

@@ -21,7 +21,7 @@ import click
 
 from agents.kinds import kinds
 from supervisor.client import common
-from supervisor.client.tail import Tail
+from supervisor.client.terminal import Tail
 from supervisor.config import plan, project, user
 from supervisor.config.kinds import Choices
 from supervisor.config.project import Project

@@ -12,9 +12,11 @@ import atexit
 import codecs
 import contextlib
 import io
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, cast
 
 from supervisor.kernel.ansi import escaped, for_terminal
@@ -129,3 +131,47 @@ def console(stream: TextIO | None = None) -> Console:
             return super()._render_buffer(one if one.control else one._replace(text=escaped(one.text)) for one in buffer)
 
     return Guarded(file=_bare(stream or sys.stderr), highlight=False, markup=False, emoji=False)
+
+
+# Logs
+# ----
+
+
+CHUNK = 65536
+
+
+class Tail:
+    """Reads what is new in one log."""
+
+    def __init__(self, path: Path, below: Path | None = None) -> None:
+        """`below`: a directory under which an agent can replace directories by links; see `foreign.open_plain`."""
+        self.stream = path.stem
+        """`stdout`, `stderr` or `gate`, as the logs of an attempt are called."""
+        self._path, self._below = path, below
+        self._at = 0
+
+    def read(self, limit: int = -1) -> bytes:
+        """The next bytes, at most `limit`; none when there are none yet."""
+        from supervisor.host import untrusted_fs  # a start has no time for it
+
+        try:
+            with untrusted_fs.open_plain(self._path, self._below) as file:
+                left = max(0, os.fstat(file.fileno()).st_size - self._at)
+                file.seek(self._at)
+                data = file.read(left if limit < 0 else min(limit, left))
+        except OSError:  # there is none yet, or an agent without a sandbox put something else there
+            return b""
+        self._at += len(data)
+        return data
+
+    def show(self, *, raw: bool = False) -> int:
+        """Print what is new, a log called `stdout` or `gate` on stdout and any other on stderr; return how many bytes that were. With `raw`
+        a terminal gets them byte for byte, as a file or a pipe always does."""
+        shown = 0
+        stream = sys.stdout if self.stream in ("stdout", "gate") else sys.stderr
+        out = raw_bytes(stream) if raw else stream.buffer
+        while data := self.read(CHUNK):
+            shown += len(data)
+            out.write(data)
+            out.flush()
+        return shown

@@ -253,7 +253,6 @@ ALLOWED = {
     ("supervisor/cli/main.py", "fileno"): "it closes a stream whose reader left",
     ("supervisor/cli/live_view.py", "fileno"): "the name of its terminal, of which tmux is asked whether it is shown",
     ("supervisor/cli/logs.py", "buffer"): "the guarded one",
-    ("supervisor/client/tail.py", "buffer"): "the guarded one",
     ("memory/mem_commands.py", "buffer"): "the guarded one",
 }
 

@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field
 
 from memory import local
 from supervisor.client import common, follow, reading, transcript
-from supervisor.client.tail import CHUNK, Tail
+from supervisor.client.terminal import CHUNK, Tail
 from supervisor.features.mcp import serving
 from supervisor.host.paths import home
 from supervisor.kernel.ansi import escaped
