@@ -10,7 +10,6 @@ from typing import Any
 
 import click
 
-from supervisor.cli import live_pane
 from supervisor.client import common
 from supervisor.client.names import run_id
 from supervisor.contract import load
@@ -47,7 +46,9 @@ def status(watch: bool, as_json: bool) -> None:
 
     where = home()
     if watch:
-        live_pane.watch("nightcrew gateway status", lambda: _frame(where), as_json=as_json)
+        from supervisor.cli.status import show_again
+
+        show_again("nightcrew gateway status", lambda: _frame(where), as_json=as_json)
     shape = gateway.look(where, time.time())
     if as_json:
         common.print_json(**(gateway.printed(shape) if shape else {"running": False, "why": _NONE}))

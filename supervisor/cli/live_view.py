@@ -14,7 +14,7 @@ from typing import Any
 
 from memory import mail as mail_rows
 from memory.mail import Mail
-from supervisor.cli.live_pane import frame
+from supervisor.cli.status import frame
 from supervisor.client import common, terminal
 from supervisor.contract import Feature, Supervisor
 from supervisor.host.paths import Home
