@@ -71,7 +71,8 @@ def dumps(value: Any) -> str:
 
 
 def load(kind: type[T], shape: Mapping[str, Any]) -> T:
-    """A record of ours. Raises ValueError or TypeError for what is none."""
+    """A record of ours, also a row of a table, which has lists as JSON text and flags as 0 and 1. Raises ValueError or TypeError for what
+    is none."""
     if isinstance(shape, kind):
         return shape
     plan: _Plan = _plan(cast("Any", kind), _TRUST)
@@ -166,6 +167,8 @@ def _signature(function: Callable[..., Any]) -> _Plan:
 
 def _planned(kinds: Mapping[str, Any], required: Iterable[str], mode: _Mode) -> _Plan:
     readers = {name: read for name, kind in kinds.items() if (read := _reader(kind, mode)) is not None}
+    if mode is _TRUST:
+        readers |= {name: bool for name, kind in kinds.items() if kind is bool}
     return _Plan(frozenset(kinds), frozenset(required), readers)
 
 
@@ -179,7 +182,8 @@ def _reader(kind: Any, mode: _Mode) -> Reader | None:
     if origin in (Union, types.UnionType):
         return _either(inner, mode)
     if origin in _CONTAINERS:
-        return _sequence(_CONTAINERS[origin], inner, mode, fixed=origin is tuple and inner[-1] is not Ellipsis)
+        listed = _sequence(_CONTAINERS[origin], inner, mode, fixed=origin is tuple and inner[-1] is not Ellipsis)
+        return listed if mode is not _TRUST else lambda value: listed(json.loads(value) if isinstance(value, str) else value)
     if origin is not None and issubclass(origin, Mapping):
         return _mapping(inner[0], inner[1], mode)
     if isinstance(kind, type) and issubclass(kind, tuple):

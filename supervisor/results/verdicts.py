@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from supervisor.contract import Tables
+from supervisor.kernel import codec
 from supervisor.kernel.conversations import Remarks
 from supervisor.kernel.errors import Refused, UsageError, one_line
 from supervisor.kernel.records import rescue_ref
@@ -299,4 +300,4 @@ def unsent(db: sqlite3.Connection, task: str) -> list[Comment]:
 
 
 def _decision(row: sqlite3.Row) -> Decision:
-    return Decision(row["task"], Verdict(row["verdict"]), row["tip"], row["why"], row["ref"], row["decided"])
+    return codec.load(Decision, dict(row))

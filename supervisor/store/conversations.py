@@ -310,4 +310,4 @@ def of_task(db: sqlite3.Connection, task: str, at_most: int) -> list[Delivery]:
 
 
 def _delivery(row: sqlite3.Row) -> Delivery:
-    return Delivery(**{**dict(row), "state": DeliveryState(row["state"])})
+    return codec.load(Delivery, dict(row))

@@ -6,10 +6,10 @@ import json
 import sqlite3
 from collections.abc import Collection, Mapping
 from dataclasses import astuple, dataclass, fields
-from typing import Any
 
 from supervisor.contract import Tables
-from supervisor.features.landing.rules import OUT, Entry, EntryState, Gate, GateState, Train, TrainState
+from supervisor.features.landing.rules import OUT, Entry, EntryState, Gate, Train, TrainState
+from supervisor.kernel import codec
 from supervisor.kernel.errors import NotFound, Refused
 from supervisor.kernel.names import GATE_KEYS, train_of
 
@@ -141,25 +141,16 @@ def task_of_key(db: sqlite3.Connection, key: str) -> str:
 
 def _row(db: sqlite3.Connection, row: sqlite3.Row) -> TrainRow:
     entries = db.execute("SELECT * FROM train_entry WHERE train = ? ORDER BY position", (row["id"],)).fetchall()
-    gates = db.execute("SELECT * FROM train_gate WHERE train = ? ORDER BY number", (row["id"],)).fetchall()
-    train = Train(
-        id=row["id"], project=row["project"], branch=row["branch"], base=row["base"], commands=tuple(json.loads(row["commands"])),
-        width=row["width"], repairs=row["repairs"], state=TrainState(row["state"]), restages=row["restages"], tip=row["tip"],
-        reason=row["reason"], by_hand=row["by_hand"], entries=tuple(map(_entry, entries)), gates=tuple(map(_gate, gates)),
-    )  # fmt: skip
+    gates = db.execute('SELECT *, revision AS "commit" FROM train_gate WHERE train = ? ORDER BY number', (row["id"],)).fetchall()
+    train = codec.load(
+        Train,
+        {
+            **dict(row),
+            "entries": [dict(entry) for entry in entries],
+            "gates": [{**dict(gate), "commit": gate["revision"]} for gate in gates],
+        },
+    )
     return TrainRow(train, row["number"], row["orders"], row["began"], row["changed"])
-
-
-def _entry(row: sqlite3.Row) -> Entry:
-    facts: dict[str, Any] = {name: row[name] for name in _ENTRY}
-    lists = {name: tuple(json.loads(facts[name])) for name in ("needs", "gates", "files")}
-    flags = {name: bool(facts[name]) for name in ("trusted", "repairable")}
-    return Entry(**{**facts, **lists, **flags, "state": EntryState(facts["state"])})
-
-
-def _gate(row: sqlite3.Row) -> Gate:
-    facts: dict[str, Any] = {("commit" if name == "revision" else name): row[name] for name in _GATE}
-    return Gate(**{**facts, "restored": bool(facts["restored"]), "state": GateState(facts["state"])})
 
 
 def landed(db: sqlite3.Connection, project: str, branch: str) -> set[tuple[str, str]]:

@@ -8,7 +8,8 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from supervisor.contract import Tables
-from supervisor.features.pull_requests.rules import PullRequest, State, Tool
+from supervisor.features.pull_requests.rules import PullRequest
+from supervisor.kernel import codec
 from supervisor.kernel.conversations import Remarks
 from supervisor.kernel.errors import Refused
 from supervisor.kernel.spec import Submission
@@ -118,5 +119,4 @@ def known_remarks(db: sqlite3.Connection, pull: int) -> frozenset[str]:
 
 
 def _pull(row: sqlite3.Row) -> PullRequest:
-    facts = dict(row)
-    return PullRequest(**{**facts, "tool": Tool(facts["tool"]), "state": State(facts["state"]), "draft": bool(facts["draft"])})
+    return codec.load(PullRequest, dict(row))
