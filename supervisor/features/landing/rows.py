@@ -142,14 +142,7 @@ def task_of_key(db: sqlite3.Connection, key: str) -> str:
 def _row(db: sqlite3.Connection, row: sqlite3.Row) -> TrainRow:
     entries = db.execute("SELECT * FROM train_entry WHERE train = ? ORDER BY position", (row["id"],)).fetchall()
     gates = db.execute('SELECT *, revision AS "commit" FROM train_gate WHERE train = ? ORDER BY number', (row["id"],)).fetchall()
-    train = codec.load(
-        Train,
-        {
-            **dict(row),
-            "entries": [dict(entry) for entry in entries],
-            "gates": [{**dict(gate), "commit": gate["revision"]} for gate in gates],
-        },
-    )
+    train = codec.load(Train, {**dict(row), "entries": [*map(dict, entries)], "gates": [*map(dict, gates)]})
     return TrainRow(train, row["number"], row["orders"], row["began"], row["changed"])
 
 
