@@ -64,7 +64,7 @@ def test_a_record_that_is_cut_short_or_newer_is_none(shape: dict[str, Any]) -> N
 def test_no_value_in_an_exit_record_stops_the_daemon(key: str, value: Any) -> None:
     found = parse_exit(json.dumps({**EXIT, key: value}))
     if found is not None:
-        json.dumps(build(found), allow_nan=False)
+        assert json.loads(json.dumps(build(found), allow_nan=False))["task"] == "r/a"
         for text in (found.task, found.why, found.detail):
             text.encode()  # as the ledger does
 

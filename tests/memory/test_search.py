@@ -58,6 +58,7 @@ def test_random_text_is_a_query(seed: int) -> None:
     chance, index = random.Random(seed), made(a="some text", b="more")
     for _ in range(500):
         index.search("".join(chance.choice("ab\"'*()^:+-{} \0\n漢🦀\u0301\ud8ff") for _ in range(chance.randrange(60))))
+    assert found(index, "some text") == ["a"], "and nothing is broken by it"
 
 
 def test_notes_about_the_tasks_files_come_first() -> None:
