@@ -157,7 +157,6 @@ def _must_be(where: Home, run: str) -> None:
 @click.option(
     "--burst", "burst_s", type=click.FloatRange(min=0, min_open=True), default=60.0, help="Seconds of refill in a bucket (default: 60)."
 )
-@click.option("--speed", type=click.FloatRange(min=0, min_open=True), default=1.0, help="Its minutes pass this many times faster.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Of the answers' lengths.")
 def sim(rpm: float | None, itpm: float | None, otpm: float | None, tpm: float | None, **how: Any) -> None:
     """Run a simulated provider, which limits and fails as the real ones do, and costs nothing. Its texts say that they are simulated.

@@ -197,14 +197,14 @@ def test_a_port_that_is_taken_is_one_clear_line(house: House) -> None:
 
 
 def test_the_simulated_provider_limits_as_it_was_told(house: House) -> None:
-    with served(house, "gateway", "sim", "--rpm", "2", "--speed", "0.001") as url:
+    with served(house, "gateway", "sim", "--rpm", "0.002", "--burst", "60000") as url:
         seen = [post(url, kit.messages(stream=False), "any") for _ in range(3)]
     assert [status for status, _ in seen] == [200, 200, 429]
     assert b"[simulated]" in seen[0][1]
 
 
 def test_the_simulated_provider_is_as_hard_to_learn_as_it_was_told(house: House) -> None:
-    words = ("--itpm", "60000", "--burst", "12", "--head", "0.3", "--speed", "100")
+    words = ("--itpm", "60000", "--burst", "12", "--head", "0.3")
     with served(house, "gateway", "sim", *words) as url:
         began = time.monotonic()
         assert post(url, kit.messages(stream=False), "any")[0] == 200

@@ -3,7 +3,7 @@
 It costs nothing and no model runs: texts that nobody dictated begin with `[simulated]`, every answer has the header `x-simulated`.
 `serve` runs it as a process of its own, `running` inside another one. Anthropic Messages, OpenAI Chat Completions and Responses, Gemini.
 
-Controls (JSON): `POST /sim/faults` takes a list of `faults.Fault`, `POST /sim/clear` drops them, `POST /sim/release {"hold": name}`,
+Controls (JSON): `POST /sim/faults` takes a list of `settings.Fault`, `POST /sim/clear` drops them, `POST /sim/release {"hold": name}`,
 `POST /sim/limits {"rpm": ..., "class": ...}` changes the limits; `GET /sim/stats` tells what was asked and
 what the buckets hold.
 """
@@ -15,9 +15,8 @@ import json
 from collections.abc import Callable
 
 from nightcrew.plugins.sim.account import label
-from nightcrew.plugins.sim.faults import Fault
 from nightcrew.plugins.sim.server import Running, running, serve_until_stopped
-from nightcrew.plugins.sim.settings import SimSettings, WindowLimit
+from nightcrew.plugins.sim.settings import Fault, SimSettings, WindowLimit
 
 __all__ = ["Fault", "Running", "SimSettings", "WindowLimit", "label", "running", "serve"]
 

@@ -14,8 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from nightcrew.plugins.sim.dialects import BYTES_PER_TOKEN, Ask, Failure, Gauge
-from nightcrew.plugins.sim.faults import Fault
-from nightcrew.plugins.sim.settings import SimSettings
+from nightcrew.plugins.sim.settings import Fault, SimSettings
 from supervisor.gateway.admission.types import Usage
 from supervisor.host.clock import Clock
 from supervisor.kernel.gateway_settings import Limits
@@ -67,7 +66,7 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Short:
-    """A request does not fit: which dimension holds it back longest, and for how many seconds (infinite: for ever)."""
+    """A request does not fit: which dimension holds it back longest, and for how many seconds."""
 
     dimension: str
     wait_s: float
@@ -76,9 +75,8 @@ class Short:
 class Meter:
     """The buckets of one key and model class. Dimensions are `requests`, `input`, `output`, `tokens`; only limited ones exist."""
 
-    def __init__(self, limits: Limits, burst_s: float, now: float, *, oversize: bool = True) -> None:
+    def __init__(self, limits: Limits, burst_s: float, now: float) -> None:
         self._burst_s = burst_s
-        self._oversize = oversize
         self.buckets: dict[str, Bucket] = {name: Bucket(limit, self._capacity(limit), now) for name, limit in limits.known().items()}
 
     def _capacity(self, limit: float) -> float:
@@ -87,18 +85,12 @@ class Meter:
     def ask(self, cost: Mapping[str, float], now: float) -> Short | None:
         """Draw `cost` from every limited dimension and give None, or draw nothing and say what is short."""
         wanted = {name: amount for name, amount in cost.items() if name in self.buckets and amount > 0}
-        shortage = [Short(name, wait) for name, amount in wanted.items() if (wait := self._wait_s(name, amount, now)) > 0]
+        shortage = [Short(name, wait) for name, amount in wanted.items() if (wait := self.buckets[name].wait_s(amount, now)) > 0]
         if shortage:
             return max(shortage, key=lambda short: short.wait_s)
         for name, amount in wanted.items():
             self.buckets[name].draw(amount, now)
         return None
-
-    def _wait_s(self, name: str, amount: float, now: float) -> float:
-        bucket = self.buckets[name]
-        if amount > bucket.capacity and not self._oversize:
-            return float("inf")
-        return bucket.wait_s(amount, now)
 
     def charge(self, cost: Mapping[str, float], now: float) -> None:
         """Draw what was used already, whether it fits or not."""
@@ -147,6 +139,7 @@ class Window:
 # How the simulated provider counts: tokens by size, models by class, and the prefix cache.
 
 
+CACHE_TTL_S = 300.0
 LOOK_BACK = 20
 """Blocks before a breakpoint that are searched for an older one (Anthropic's documentation of prompt caching)."""
 
@@ -374,15 +367,14 @@ OAUTH = "sk-ant-oat"
 
 
 class Served:
-    """A request that is being served: its input is charged, its output is charged as it is produced, and the rest at the end."""
+    """A request that is being served: its input is charged, with one token of output; the rest of its output is charged as it is
+    produced."""
 
-    def __init__(self, usage: Usage, meter: Meter, windows: list[Window], reserved: int) -> None:
+    def __init__(self, usage: Usage, meter: Meter, windows: list[Window]) -> None:
         self.usage = usage
         """What it will have taken when it ends by itself."""
         self.produced = 0
-        self._meter = meter
-        self._windows = windows
-        self._reserved = reserved
+        self._meter, self._windows, self._reserved = meter, windows, 1
 
     @property
     def used(self) -> Usage:
@@ -413,7 +405,7 @@ class Place:
 
 
 class Accounts:
-    """All of them, made as they are first met. Times in here are seconds of the provider's own, faster clock."""
+    """All of them, made as they are first met."""
 
     def __init__(self, settings: SimSettings, clock: Clock, rng: random.Random) -> None:
         self._settings = settings
@@ -425,20 +417,12 @@ class Accounts:
 
     def now(self) -> float:
         """The provider's time."""
-        return self._clock.monotonic() * self._settings.speed
+        return self._clock.monotonic()
 
     def count(self, ask: Ask, key: str, size: int, fault: Fault) -> Usage:
         """What a request will take: input by size and cache, output by its script or by chance."""
-        settings = self._settings
         total = fault.input_tokens if fault.input_tokens is not None else tokens_of(size)
-        if fault.cached_tokens is not None:
-            split = Usage(total - fault.cached_tokens, cache_read=fault.cached_tokens)
-        elif settings.cached_share is not None:
-            read = int(total * settings.cached_share)
-            split = Usage(total - read, cache_read=read)
-        else:
-            split = self._cache(key, ask.model).count(ask.body, total, self.now())
-        return replace(split, output=self._output(ask, fault))
+        return replace(self._cache(key, ask.model).count(ask.body, total, self.now()), output=self._output(ask, fault))
 
     def _output(self, ask: Ask, fault: Fault) -> int:
         if fault.output_tokens is not None:
@@ -452,41 +436,35 @@ class Accounts:
         # The mean of a log-normal is exp(mu + sigma^2 / 2).
         return max(1, round(self._rng.lognormvariate(math.log(mean) - spread**2 / 2, spread)))
 
-    def place(self, key: str, model: str, usage: Usage) -> Place:
+    def place(self, key: str, model: str) -> Place:
         """The pool that a request draws from."""
-        name = model_class(model)
-        long = usage.total - usage.output > self._settings.long_context
-        return Place(key, f"{name}/long" if long else name)
+        return Place(key, model_class(model))
 
     def admit(self, place: Place, ask: Ask, usage: Usage) -> Served | Failure:
         """Charge the input and serve it, or charge nothing, keep nothing in the cache, and say why not."""
-        served = self._admit(place, ask, usage)
+        served = self._admit(place, usage)
         if isinstance(served, Failure) and (cache := self._caches.get((place.key, ask.model))) is not None:
             cache.undo()
         return served
 
-    def _admit(self, place: Place, ask: Ask, usage: Usage) -> Served | Failure:
+    def _admit(self, place: Place, usage: Usage) -> Served | Failure:
         now, meter, windows = self.now(), self._meter(place), self._windows_of(place.key)
         for window in windows:
             if window.utilization(now) >= 1:
-                return Failure(429, "You have reached your usage limit", dimension=window.name, wait_s=self._real(window.resets_in_s(now)))
-        limited = usage.total - usage.output if self._settings.cached_counts else usage.limited_input
+                return Failure(429, "You have reached your usage limit", dimension=window.name, wait_s=window.resets_in_s(now))
+        limited = usage.limited_input
         # Output is not known yet, but when none is left nothing is served: its first token is always asked for.
-        reserved = max(1, ask.max_tokens or usage.output) if self._settings.reserve_max_tokens else 1
-        short = meter.ask({"requests": 1, "input": limited, "output": reserved, "tokens": limited + reserved}, now)
+        short = meter.ask({"requests": 1, "input": limited, "output": 1, "tokens": limited + 1}, now)
         if short is not None:
-            return _refusal(short.dimension, self.gauges(place)[short.dimension].limit, self._real(short.wait_s))
+            return _refusal(short.dimension, meter.buckets[short.dimension].per_minute, short.wait_s)
         for window in windows:
             window.use(limited, now)
-        return Served(usage, meter, windows, reserved)
+        return Served(usage, meter, windows)
 
     def gauges(self, place: Place) -> dict[str, Gauge]:
-        """The buckets as the headers show them: levels as they are, rates and times by the machine's clock."""
-        now = self.now()
-        return {
-            name: Gauge(bucket.per_minute * self._settings.speed, bucket.level(now), self._real(bucket.full_in_s(now)))
-            for name, bucket in self._meter(place).buckets.items()
-        }
+        """The buckets as the headers show them."""
+        now, buckets = self.now(), self._meter(place).buckets
+        return {name: Gauge(bucket.per_minute, bucket.level(now), bucket.full_in_s(now)) for name, bucket in buckets.items()}
 
     def told(self) -> list[dict[str, Any]]:
         """For `/sim/stats`, of every place the exact account of its buckets, as JSON has it; see docs/gateway.md."""
@@ -495,14 +473,10 @@ class Accounts:
             {
                 "key": label(place.key),
                 "model_class": place.model_class,
-                "buckets": {name: _told(bucket, now, self._settings.speed) for name, bucket in meter.buckets.items()},
+                "buckets": {name: _told(bucket, now) for name, bucket in meter.buckets.items()},
             }
             for place, meter in self._meters.items()
         ]
-
-    def places(self) -> tuple[Place, ...]:
-        """All that were met, in that order."""
-        return tuple(self._meters)
 
     def window_headers(self, key: str) -> dict[str, str]:
         """Utilisation and reset (seconds since 1970) of a subscription's windows; empty for other keys."""
@@ -511,7 +485,7 @@ class Accounts:
             used, prefix = window.utilization(now), f"anthropic-ratelimit-unified-{window.name}"
             headers[f"{prefix}-status"] = "rejected" if used >= 1 else "allowed_warning" if used >= 0.8 else "allowed"
             headers[f"{prefix}-utilization"] = f"{used:.4g}"
-            headers[f"{prefix}-reset"] = str(math.ceil(self._clock.wall() + self._real(window.resets_in_s(now))))
+            headers[f"{prefix}-reset"] = str(math.ceil(self._clock.wall() + window.resets_in_s(now)))
         if headers:
             rejected = "rejected" in headers.values()
             headers["anthropic-ratelimit-unified-status"] = "rejected" if rejected else "allowed"
@@ -526,18 +500,15 @@ class Accounts:
         classes = {**self._settings.classes, class_name: limits} if class_name else {}
         self._settings = replace(self._settings, classes=classes, limits=self._settings.limits if class_name else limits)
 
-    def _real(self, seconds: float) -> float:
-        return seconds / self._settings.speed
-
     def _meter(self, place: Place) -> Meter:
         settings, now = self._settings, self.now()
         if place not in self._meters:
             limits = settings.classes.get(place.model_class, settings.limits)
-            self._meters[place] = Meter(limits, settings.burst_s, now, oversize=settings.oversize)
+            self._meters[place] = Meter(limits, settings.burst_s, now)
         return self._meters[place]
 
     def _cache(self, key: str, model: str) -> PrefixCache:
-        return self._caches.setdefault((key, model), PrefixCache(self._settings.cache_ttl_s, self._settings.cache_min_tokens))
+        return self._caches.setdefault((key, model), PrefixCache(CACHE_TTL_S, self._settings.cache_min_tokens))
 
     def _windows_of(self, key: str) -> list[Window]:
         if not key.startswith(OAUTH):
@@ -546,15 +517,11 @@ class Accounts:
         return self._windows.setdefault(key, made)
 
 
-def _told(bucket: Bucket, now: float, speed: float) -> dict[str, float]:
-    return {
-        "per_minute": bucket.per_minute * speed,
-        "capacity": bucket.capacity,
-        "level": bucket.level(now),
-    }
+def _told(bucket: Bucket, now: float) -> dict[str, float]:
+    return {"per_minute": bucket.per_minute, "capacity": bucket.capacity, "level": bucket.level(now)}
 
 
 def _refusal(dimension: str, limit: float, wait_s: float) -> Failure:
     named = {"requests": "requests", "input": "input tokens", "output": "output tokens", "tokens": "tokens"}[dimension]
     words = f"This request would exceed the rate limit of {limit:,.0f} {named} per minute."
-    return Failure(429, words, dimension=dimension, limit=limit, wait_s=None if math.isinf(wait_s) else wait_s)
+    return Failure(429, words, dimension=dimension, limit=limit, wait_s=wait_s)

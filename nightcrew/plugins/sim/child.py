@@ -22,8 +22,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from nightcrew.plugins.sim.account import Tally, label
-from nightcrew.plugins.sim.faults import Fault
-from nightcrew.plugins.sim.settings import SimSettings
+from nightcrew.plugins.sim.settings import Fault, SimSettings
 from supervisor.kernel.errors import ToolFailed
 
 
@@ -36,7 +35,7 @@ class Simulator:
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
-        argv = [sys.executable, "-I", "-m", "nightcrew.plugins.sim", "--settings", json.dumps(asdict(self.settings))]
+        argv = [sys.executable, "-I", "-m", "nightcrew.plugins.sim", json.dumps(asdict(self.settings))]
         reader, writer = os.pipe()
         with os.fdopen(reader, "rb") as said:
             try:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from itertools import accumulate, count, pairwise
 from typing import Any, ClassVar
 
-from nightcrew.plugins.sim.faults import Fault, Reason, shell_call
+from nightcrew.plugins.sim.settings import Fault, Reason, shell_call
 from supervisor.gateway.admission.types import Usage
 
 WORDS: Mapping[int, str] = {
@@ -32,6 +32,7 @@ WORDS: Mapping[int, str] = {
 BYTES_PER_TOKEN = 3.6
 """Of JSON bodies as agents send them; a little under the 4 characters that are quoted for plain English."""
 MARK = "[simulated] "
+TOKENS_PER_EVENT = 16
 BIG_LINE = 5_000_000
 """Characters of the one event that `manner: big_line` adds."""
 _PLAIN = "No model wrote this. The words only fill the tokens that were asked for. "
@@ -139,11 +140,11 @@ class Gauge:
     full_in_s: float
 
 
-def compose(ask: Ask, usage: Usage, fault: Fault, *, per_event: int, answer_id: str, created: int) -> Answer:
+def compose(ask: Ask, usage: Usage, fault: Fault, answer_id: str, created: int) -> Answer:
     """Make the answer that takes `usage`, scripted by `fault` where it says something."""
     if fault.command and (call := shell_call(ask.body, fault.command)) is not None:
         fault = replace(fault, tool=call[0], tool_input=call[1])
-    chunks = _chunks(_text(usage.output, fault), usage.output, per_event)
+    chunks = _chunks(_text(usage.output, fault), usage.output)
     if fault.manner == "big_line":
         chunks.append(("x" * BIG_LINE, 0))
     called = [(fault.tool, fault.tool_input), *fault.more_tools] if fault.tool else []
@@ -169,11 +170,11 @@ def _text(output: int, fault: Fault) -> str:
     return (MARK + filler * (size // len(filler) + 1))[:size]
 
 
-def _chunks(text: str, output: int, per_event: int) -> list[tuple[str, int]]:
-    """Cut into events that are nearly equal, with at most `per_event` tokens where the text is long enough."""
+def _chunks(text: str, output: int) -> list[tuple[str, int]]:
+    """Cut into events that are nearly equal, with at most TOKENS_PER_EVENT where the text is long enough."""
     if not text:
         return []
-    events = max(1, min(len(text), math.ceil(output / per_event)))
+    events = max(1, min(len(text), math.ceil(output / TOKENS_PER_EVENT)))
     cuts = [(len(text) * place // events, output * place // events) for place in range(events + 1)]
     return [(text[begin:end], upto - before) for (begin, before), (end, upto) in pairwise(cuts)]
 

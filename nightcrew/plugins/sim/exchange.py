@@ -32,8 +32,7 @@ from nightcrew.plugins.sim.account import (
     without_secrets,
 )
 from nightcrew.plugins.sim.dialects import Answer, Ask, Dialect, Failure, Frame, compact, compose
-from nightcrew.plugins.sim.faults import NO_FAULT, Fault, FaultBook, Manner, Wire
-from nightcrew.plugins.sim.settings import SimSettings
+from nightcrew.plugins.sim.settings import NO_FAULT, Fault, FaultBook, Manner, SimSettings, Wire
 from supervisor.gateway.admission.types import Usage
 from supervisor.host.clock import Clock, SystemClock
 
@@ -125,7 +124,7 @@ class Provider:
     def answer(self, ask: Ask, usage: Usage, fault: Fault, answer_id: str) -> Answer:
         """Compose an answer."""
         created = int(self.clock.wall())
-        return compose(ask, usage, fault, per_event=self.settings.tokens_per_event, answer_id=answer_id, created=created)
+        return compose(ask, usage, fault, answer_id, created)
 
     async def held(self, name: str) -> None:
         """Wait until `name` is released."""
@@ -242,7 +241,7 @@ class Exchange:
             await self._wait(0)
             self.refuse_by_fault()
         usage = accounts.count(self.ask, self.key, self.entry.body_bytes, fault)
-        place = accounts.place(self.key, self.ask.model, usage)
+        place = accounts.place(self.key, self.ask.model)
         served = accounts.admit(place, self.ask, usage)
         if isinstance(served, Failure):
             raise self.refused(served, f"limit:{served.dimension}", place)

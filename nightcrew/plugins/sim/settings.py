@@ -1,10 +1,12 @@
-"""What the simulated provider is told. Everything has a default."""
+"""What the simulated provider is told: its settings, of which everything has a default, and faults on request."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
@@ -42,18 +44,7 @@ class SimSettings:
     classes: Mapping[str, Limits] = field(default_factory=dict)
     """By model class, as `counting.model_class` names it (`opus-4`, `opus-4/long`, or a model's own name)."""
     burst_s: float = 60.0
-    """Seconds of refill that a bucket holds, at speed 1."""
-    speed: float = 1.0
-    """The buckets and windows live this many times faster than the machine's clock: `limit` headers say `limit * speed` a minute, waits
-    and resets are shortened, capacities stay. A gateway in front of it is told `limit * speed` and `burst_s / speed`."""
-    oversize: bool = True
-    """A request larger than a whole bucket is served when the bucket is full (and leaves it in debt); False: it never is."""
-    reserve_max_tokens: bool = False
-    """`max_tokens` counts at admission and is corrected at the end; False: output counts as it is produced."""
-    cached_counts: bool = False
-    """Cache reads count against the input limit."""
-    long_context: int = 200_000
-    """A request with more input than this draws from a pool of its own."""
+    """Seconds of refill that a bucket holds."""
     windows: tuple[WindowLimit, ...] = ()
     """For keys that begin with `sk-ant-oat` (subscriptions): these instead of the buckets' headers."""
 
@@ -64,23 +55,16 @@ class SimSettings:
     comes without this delay."""
     tokens_per_s: float | None = None
     """How fast output is produced; None: at once."""
-    tokens_per_event: int = 16
     batch_s: float = 0.0
-    """Seconds of the provider's own, faster clock that it works at a batch, each request for an equal part."""
+    """Seconds that it works at a batch, each request for an equal part."""
     output_mean: float = 200.0
     """Mean number of output tokens of an answer that nobody scripted, clamped to what the request allows."""
     output_spread: float = 0.5
     """Sigma of their log-normal distribution; 0: always the mean."""
     seed: int = 1
 
-    cached_share: float | None = None
-    """This part of every input is said to come from the cache; None: a prefix cache by `cache_control` blocks (Anthropic's rule)."""
-    cache_ttl_s: float = 300.0
     cache_min_tokens: int = 1024
-    """Shorter prefixes are not cached."""
-
-    max_body: int = 32 * 1024 * 1024
-    """Bytes; a larger request gets 413 (Anthropic's limit for Messages)."""
+    """Shorter prefixes are not cached, by Anthropic's rule for `cache_control` blocks."""
     keep_last: int = 1000
     """Requests that `/sim/stats` tells about."""
 
@@ -97,3 +81,199 @@ def read(reader: TypeAdapter[T], given: Any) -> T:
     except ValidationError as error:
         first = error.errors()[0]
         raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+
+
+# Offered tools
+# -------------
+# The tool for commands among those that a request offers, in any of the APIs' shapes.
+
+
+SHELLS = ("bash", "run_shell_command", "exec_command", "shell", "exec", "shell_command", "run_command", "execute_command", "terminal")
+"""Lower case, the likelier first."""
+_FILLED = {"string": "Run it", "boolean": False, "integer": 60_000, "number": 60_000, "array": []}
+
+
+def shell_call(body: Mapping[str, Any], command: str) -> tuple[str, Mapping[str, Any] | str] | None:
+    """The name and the input of the call that runs `command`; None when the request offers no tool for that. Raises nothing."""
+    offered = {name.lower(): (name, schema) for name, schema in _tools(body)}
+    for shell in SHELLS:
+        if shell in offered:
+            name, schema = offered[shell]
+            return name, _script(command) if schema is None else _input(schema, command)
+    return None
+
+
+def _tools(body: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any] | None]]:
+    """(name, JSON schema of its input; None: it takes a text) of each tool."""
+    items = body.get("input")
+    added = [item for item in items if isinstance(item, dict) and "tools" in item] if isinstance(items, list) else []
+    for tool in [*_flat(body), *(one for item in added for one in _flat(item))]:
+        if isinstance(name := tool.get("name"), str):
+            schema = tool.get("input_schema") or tool.get("parameters") or tool.get("parametersJsonSchema") or {}
+            yield name, None if tool.get("type") == "custom" else schema
+
+
+def _flat(holder: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The tools that it lists, without what they are wrapped in: Gemini's declarations, Chat's functions, namespaces of Responses."""
+    listed = holder.get("tools")
+    for tool in listed if isinstance(listed, list) else []:
+        if "tools" in tool:
+            yield from _flat(tool)
+        else:
+            yield from tool.get("functionDeclarations") or tool.get("function_declarations") or [tool.get("function") or tool]
+
+
+def _input(schema: Mapping[str, Any], command: str) -> dict[str, Any]:
+    properties = schema.get("properties") or {}
+    key = next((name for name in ("command", "cmd") if name in properties), "command")
+    words = str((properties.get(key) or {}).get("type", "string")).lower() == "array"
+    filled = {name: _FILLED.get(str((properties.get(name) or {}).get("type")).lower(), "Run it") for name in schema.get("required") or ()}
+    return {**filled, key: ["bash", "-c", command] if words else command}
+
+
+def _script(command: str) -> str:
+    """Codex's newest models run all tools from one script in JavaScript."""
+    return f"text(await tools.exec_command({{cmd: {json.dumps(command)}}}))"
+
+
+# Faults
+# ------
+# Faults on request: which requests, how often, and what goes wrong (or is scripted) with them.
+#
+# As JSON, a fault is an object with any of `Fault`'s fields; `POST /sim/faults` takes a list of them. For a request the first fault
+# in the list that matches and has times left decides alone, so a list of faults with `times: 1` is a script for successive
+# requests.
+
+
+Wire = Literal["", "no_answer", "mid_headers", "length_short", "length_long", "no_chunk_end", "gzip_bomb"]
+Then = Literal["", "cut", "error", "silence", "pings"]
+Manner = Literal["", "bytes", "split", "crlf", "comments", "big_line"]
+UsageFault = Literal["", "missing", "negative", "duplicated", "larger"]
+Reason = Literal["", "spend_cap", "window"]
+BatchFault = Literal["", "expired", "canceled"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One fault. The first group of fields says for whom and how often; all others are what happens, and may be combined."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid"}
+
+    api: str = ""
+    """`anthropic`, `count_tokens`, `chat`, `responses`, `gemini`, `batches` (their routes) or `batch` (one request of one); empty: any."""
+    model: str = ""
+    """Part of the model's name."""
+    key: str = ""
+    """The API key."""
+    contains: str = ""
+    """Text that the body must contain."""
+    times: int | None = None
+    """How often at most; None: always."""
+    probability: float = 1.0
+
+    status: int = 0
+    """Answer with this status in the API's own error shape; 0: serve the request."""
+    reason: Reason = ""
+    """What a 429 is about: the rate (empty), the spend cap, or the window of a subscription, which opens again after
+    `retry_after` seconds. OpenAI says the last in its body; for Anthropic give the headers."""
+    message: str = ""
+    """Instead of the error's own words."""
+    retry_after: str | None = None
+    """The header's text as it is; `date:30` becomes the HTTP date 30 s from now; None: no header."""
+    headers: Mapping[str, str | None] = field(default_factory=dict)
+    """Set in the answer, after all others; None takes one away."""
+
+    delay_s: float = 0.0
+    """Silence before the headers."""
+    hold: str = ""
+    """The answer waits, before its headers, until this name is released."""
+
+    wire: Wire = ""
+    """Cut before the first byte or amid the headers; a Content-Length too small or too large; no last chunk; a gzip bomb."""
+    then: Then = ""
+    """What happens after `after` events: cut, an error event, silence or endless pings."""
+    after: int = 0
+    error_status: int = 529
+    """What the error event is about."""
+    for_s: float | None = None
+    """How long the silence or the pings last before the stream goes on; None: until the client leaves."""
+    manner: Manner = ""
+    """How a stream is written: one byte a write; writes that split UTF-8 characters; CRLF; comments between events; one line of 5 MB."""
+    usage: UsageFault = ""
+    """Usage that is left out, below zero, said twice, or ten times as much output as was produced."""
+
+    batch: BatchFault = ""
+    """What becomes of a request of a batch."""
+    text: str | None = None
+    """The answer's exact text."""
+    tool: str = ""
+    """The answer calls this tool (`tool_use`, `tool_calls`, `function_call`, `functionCall`) ..."""
+    tool_input: Mapping[str, Any] | str = field(default_factory=dict)
+    """... with this input. For the Responses API a text makes it a call of a custom tool."""
+    more_tools: Sequence[tuple[str, Mapping[str, Any]]] = ()
+    """Names and inputs of further calls in the same answer; Anthropic only."""
+    command: str = ""
+    """Only requests that offer a tool for commands; the answer calls it, whatever it is called, with this one."""
+    stop: str = ""
+    """The stop reason, whatever the answer holds; Anthropic only."""
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    """The whole input and the output, instead of what was counted."""
+
+    @staticmethod
+    def from_json(given: Any) -> Fault:
+        """Read one. Raises ValueError, which names the field that does not exist or the value that it cannot have."""
+        return read(_READER, given)
+
+
+_READER = TypeAdapter(Fault)
+NO_FAULT = Fault()
+
+
+@dataclass(slots=True)
+class _Rule:
+    fault: Fault
+    done: int = 0
+
+    def takes(self, rng: random.Random) -> bool:
+        """Tell whether it is this fault's turn, of a request that matches."""
+        is_due = self.fault.times is None or self.done < self.fault.times
+        return is_due and (self.fault.probability >= 1 or rng.random() < self.fault.probability)
+
+
+class FaultBook:
+    """The faults that are in force, in order."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self._rules: list[_Rule] = []
+
+    def add(self, faults: Iterable[Fault]) -> None:
+        """Put them behind those that are there."""
+        self._rules += [_Rule(fault) for fault in faults]
+
+    def clear(self) -> None:
+        """Drop all of them."""
+        self._rules.clear()
+
+    def done(self) -> list[int]:
+        """Return how often each one struck, in order."""
+        return [rule.done for rule in self._rules]
+
+    def choose(self, api: str, model: str, key: str, body: bytes) -> Fault:
+        """Return the fault of this request; the first rule that matches and whose turn it is decides."""
+
+        def matches(fault: Fault) -> bool:
+            return (
+                fault.api in ("", api)
+                and fault.model in model
+                and fault.key in ("", key)
+                and fault.contains.encode() in body
+                and (not fault.command or shell_call(json.loads(body), fault.command) is not None)
+            )
+
+        for rule in self._rules:
+            if matches(rule.fault) and rule.takes(self._rng):
+                rule.done += 1
+                return rule.fault
+        return NO_FAULT

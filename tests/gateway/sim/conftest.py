@@ -16,7 +16,7 @@ _numbers = count()
 
 @pytest.fixture(scope="session")
 def shared() -> Iterator[Simulator]:
-    with Simulator() as simulator:
+    with Simulator(output_spread=0) as simulator:
         yield simulator
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nightcrew.plugins.sim.faults import shell_call
+from nightcrew.plugins.sim.settings import shell_call
 
 TYPES = {"command": {"type": "string"}, "background": {"type": "boolean"}}
 SCHEMA = {"type": "object", "properties": TYPES, "required": [*TYPES]}
