@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,22 +13,23 @@ import pytest
 from click.testing import CliRunner
 
 from nightcrew.plugins.bench import fairness as runs
-from nightcrew.plugins.bench.fairness import Figures, Outside, Run, Scenario, jain, run
+from nightcrew.plugins.bench.fairness import Figures, Run, Scenario, jain, run
 from nightcrew.plugins.bench.fairness_world import (
     LINK_S,
-    Bucket,
+    Case,
     Charge,
     ClientsAgent,
     ClientStreams,
     Gateway,
     NoGateway,
-    SimulationUpstream,
+    Provider,
     Timeline,
     Turn,
     World,
 )
+from nightcrew.plugins.sim.account import Bucket
 from supervisor.cli.main import cli
-from supervisor.gateway.admission.types import Level, Observed
+from supervisor.gateway.admission.types import Observed
 from supervisor.kernel.gateway_settings import Policy
 from supervisor.kernel.states import TaskClass
 
@@ -67,7 +68,7 @@ def tiny(request: pytest.FixtureRequest) -> Run:
 
 
 def test_every_turn_ends_once_and_is_charged_what_it_took(tiny: Run) -> None:
-    charged = Counter[int | None]()
+    charged = defaultdict[int | None, float](float)
     for charge in tiny.upstream.charges:
         charged[charge.number] += charge.tokens
     assert tiny.clients.turns
@@ -80,10 +81,10 @@ def test_every_turn_ends_once_and_is_charged_what_it_took(tiny: Run) -> None:
 
 
 def test_the_figures_are_of_the_time_before_the_end(tiny: Run) -> None:
-    figures, bucket = tiny.figures(), tiny.upstream.bucket
+    figures, bucket = tiny.figures(), tiny.upstream.buckets["tokens"]
     ours = [charge.tokens for charge in tiny.upstream.charges if charge.number is not None and charge.at <= MINUTES]
     others = [charge.tokens for charge in tiny.upstream.charges if charge.number is None]
-    assert figures.utilisation * (bucket.cap + bucket.rate * MINUTES - sum(others)) == pytest.approx(sum(ours))
+    assert figures.utilisation * (bucket.capacity + bucket.per_minute / 60 * MINUTES - sum(others)) == pytest.approx(sum(ours))
     assert figures.upstream_429 <= len(tiny.upstream.refusals)
     assert 0 < figures.jain <= 1
     assert figures.wait_p50_s <= figures.wait_p99_s
@@ -91,8 +92,9 @@ def test_the_figures_are_of_the_time_before_the_end(tiny: Run) -> None:
 
 
 def test_the_provider_never_gives_more_than_it_has(tiny: Run) -> None:
-    if tiny.scenario.outside is None:
-        assert windows_are_kept(tiny.upstream.charges, tiny.upstream.bucket.cap, tiny.upstream.bucket.rate)
+    if not tiny.scenario.outside:
+        bucket = tiny.upstream.buckets["tokens"]
+        assert windows_are_kept(tiny.upstream.charges, bucket.capacity, bucket.per_minute / 60)
 
 
 def test_a_provider_that_gives_too_much_would_be_seen() -> None:
@@ -124,7 +126,7 @@ def test_every_policy_meets_the_same_turns() -> None:
 class Recorder(NoGateway):
     """Refuses the first requests itself and keeps the times at which they came."""
 
-    def __init__(self, world: World[SimulationUpstream], refusals: int, retry_after: int) -> None:
+    def __init__(self, world: World, refusals: int, retry_after: int) -> None:
         super().__init__(world)
         self._refusals, self._retry_after = refusals, retry_after
         self.came: list[float] = []
@@ -166,7 +168,10 @@ def test_a_client_that_is_told_more_than_a_minute_gives_up() -> None:
 
 def test_what_the_headers_say() -> None:
     found, policy = one_agent(partial(Recorder, refusals=0, retry_after=0), ClientsAgent("a", 30_400, 500, sigma=0, every_s=3600))
-    assert policy.told == [Observed({"tokens": Level(limit=80_000, remaining=50_000, full_in_s=30_400 / 80_000 * 60)}, rounding=1000)]
+    (told,) = policy.told
+    assert told is not None and told.levels["tokens"].full_in_s is not None
+    assert (told.rounding, told.levels["tokens"].limit, told.levels["tokens"].remaining) == (1000, 80_000, 50_000)
+    assert 0 <= told.levels["tokens"].full_in_s - 30_400 / 80_000 * 60 < 2, "whole seconds"
     assert [charge.tokens for charge in found.upstream.charges] == [30_400, 500]
     taken, ended = (charge.at for charge in found.upstream.charges)
     assert ended - taken == pytest.approx(found.clients.turns[0].first_byte_s + 500 / 60)
@@ -184,9 +189,9 @@ def test_a_request_fits_after_retry_after_and_not_a_second_earlier() -> None:
         timeline.at(at, partial(upstream.receive, turn, policy))
         return turn
 
-    upstream = SimulationUpstream(timeline, limit_tpm=6_000)
+    upstream = Provider(timeline, Case({"tokens": 6_000.0}, "tokens", head_s=None), seed=1, until_s=0)
     policy = Asks(World(timeline, upstream, ClientStreams(timeline, (), seed=1, until_s=0)))
-    upstream.take("another", 6_250)
+    upstream.buckets["tokens"].draw(6_250, 0.0)
     early, right = ask(1, 0.0), None
     timeline.run(LINK_S)
     assert told == [13], "1,250 tokens are missing and 100 a second come"
@@ -206,16 +211,6 @@ def test_a_turn_that_would_end_twice_is_an_error() -> None:
 
     with pytest.raises(RuntimeError, match="ended twice"):
         run(Scenario(Stutters, runs.greedy(3)), seed=1, until_s=60)
-
-
-def test_a_bucket_is_never_above_its_brim_and_may_owe() -> None:
-    bucket = Bucket(cap=100, rate=2)
-    bucket.spend(250, now=0)
-    assert bucket.level(10) == -130
-    assert bucket.wait_for(70, now=10) == 100
-    bucket.spend(-1_000, now=10)
-    assert bucket.level(10) == 100
-    assert bucket.wait_for(1_000, now=10) == 0, "what never fits goes when it is full"
 
 
 def test_time_that_stands_still_is_an_error() -> None:
@@ -240,7 +235,7 @@ def test_a_turn_that_never_ends_has_failed() -> None:
 
 
 def test_the_other_process_takes_its_share_while_it_is_there() -> None:
-    found = run(replace(runs.SCENARIOS["no_gateway"], outside=Outside()), seed=1)
+    found = run(replace(runs.SCENARIOS["no_gateway"], outside=0.3), seed=1)
     others = [charge for charge in found.upstream.charges if charge.number is None]
     assert 1_200 <= min(charge.at for charge in others) <= max(charge.at for charge in others) <= 2_400
     assert found.outside_tokens() == pytest.approx(0.3 * 80_000 * 20, rel=0.15)
@@ -372,11 +367,11 @@ class FirstComeFirstServed(NoGateway):
     A reservation larger than the bucket goes when the bucket is full.
     """
 
-    def __init__(self, world: World[SimulationUpstream], output: float = 500.0, margin: float = 0.985) -> None:
+    def __init__(self, world: World, output: float = 500.0, margin: float = 0.985) -> None:
         super().__init__(world)
-        limit = margin * world.upstream.limit_tpm
+        limit = margin * world.upstream.buckets["tokens"].per_minute
         self._output = output
-        self._bucket = Bucket(cap=limit, rate=limit / 60)
+        self._bucket = Bucket(limit, limit, 0.0)
         self._queue: deque[Turn] = deque()
         self._wake: float | None = None
 
@@ -387,13 +382,13 @@ class FirstComeFirstServed(NoGateway):
 
     def refused(self, turn: Turn, retry_after: int, headers: Observed) -> None:
         """Give the reservation back."""
-        self._bucket.spend(-self._cost(turn), self.world.now)
+        self._bucket.draw(-self._cost(turn), self.world.now)
         super().refused(turn, retry_after, headers)
         self._pump()
 
     def ended(self, turn: Turn) -> None:
         """Charge what it was instead of what was reserved."""
-        self._bucket.spend(turn.input + turn.output - self._cost(turn), self.world.now)
+        self._bucket.draw(turn.input + turn.output - self._cost(turn), self.world.now)
         super().ended(turn)
         self._pump()
 
@@ -401,9 +396,9 @@ class FirstComeFirstServed(NoGateway):
         return turn.input + self._output
 
     def _pump(self) -> None:
-        while self._queue and not (wait := self._bucket.wait_for(self._cost(self._queue[0]), self.world.now)):
+        while self._queue and not (wait := self._bucket.wait_s(self._cost(self._queue[0]), self.world.now)):
             turn = self._queue.popleft()
-            self._bucket.spend(self._cost(turn), self.world.now)
+            self._bucket.draw(self._cost(turn), self.world.now)
             self.world.send(turn, self)
         if self._queue:
             self._wake_in(wait)

@@ -8,8 +8,8 @@ from dataclasses import asdict, replace
 import pytest
 
 from nightcrew.plugins.bench import fairness as runs
-from nightcrew.plugins.bench.fairness import CASES, Case, Judge, Learned, Other, Provider
-from nightcrew.plugins.bench.fairness_world import ClientStreams, Gateway, Timeline, Turn, World
+from nightcrew.plugins.bench.fairness import CASES, Judge, Learned
+from nightcrew.plugins.bench.fairness_world import Case, ClientStreams, Gateway, Other, Provider, Timeline, Turn, World
 from nightcrew.plugins.bench.figures import missed
 from supervisor.gateway.admission.bucket import UpstreamBucket
 from supervisor.gateway.admission.pool import Pool, UnknownLimit
@@ -115,24 +115,24 @@ def test_output_is_charged_while_it_is_produced_or_at_its_end(provide: Callable[
 def test_others_take_their_share_of_every_limit(provide: Callable[[Case], tuple[Timeline, Provider, Listens]]) -> None:
     timeline, provider, _ = provide(replace(SMALL, other=Other(0.4, 100.0)))
     timeline.run(600.0)
-    assert provider.others[0][0] == 100.0
-    assert sum(amount for _, amount in provider.others) == pytest.approx(0.4 * 6_000 * 500 / 60, rel=0.15)
+    assert provider.charges[0].at == 100.0
+    assert sum(charge.tokens for charge in provider.charges) == pytest.approx(0.4 * 6_000 * 500 / 60, rel=0.15)
 
 
 def test_a_limit_that_changes_is_said_and_kept(provide: Callable[[Case], tuple[Timeline, Provider, Listens]]) -> None:
     timeline, provider, _ = provide(replace(SMALL, factor=0.5))
     timeline.run(201.0)
-    assert (provider.limits["input"], provider.buckets["input"].cap) == (3_000.0, 500.0)
+    assert (provider.buckets["input"].per_minute, provider.buckets["input"].capacity) == (3_000.0, 500.0)
     assert provider.given(100.0, 300.0) == 100 * 100 + 100 * 50
 
 
 def test_the_judge_counts_only_time_in_which_the_provider_had_room(provide: Callable[[Case], tuple[Timeline, Provider, Listens]]) -> None:
     timeline, provider, _ = provide(SMALL)
     assert provider.has_room([turn(900)])
-    provider.buckets["input"].spend(100.0, 0.0)
+    provider.buckets["input"].draw(100.0, 0.0)
     assert not provider.has_room([turn(880)]), "no part of the capacity to spare"
     provider.unwritten = 90.0
-    provider.buckets["output"].spend(5.0, 0.0)
+    provider.buckets["output"].draw(5.0, 0.0)
     assert not provider.has_room([turn(100)]), "what is under way has first claim"
     policy = Gateway(World(timeline, provider, ClientStreams(timeline, (), SEED, 0.0)))
     judge = Judge(timeline, provider, policy)

@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
-import math
-import random
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from nightcrew.plugins.bench.crews import Say
 from nightcrew.plugins.bench.fairness_world import (
-    LINK_S,
-    ROUNDING,
-    TOKENS_PER_S,
+    OTHER,
     AdmissionPolicy,
-    Bucket,
+    Case,
+    Charge,
     ClientsAgent,
     ClientStreams,
     Gateway,
     NoGateway,
-    SimulationUpstream,
+    Other,
+    Provider,
     Timeline,
-    Turn,
     World,
 )
 from nightcrew.plugins.bench.figures import Aim, grid, missed, quantile
-from supervisor.gateway.admission.types import Level, Observed
 from supervisor.kernel.gateway_settings import Limits
 from supervisor.kernel.states import TaskClass
 
@@ -42,28 +37,16 @@ LIMIT_TPM = 80_000.0
 HOUR_S = 3600.0
 DRAIN_S = 7200.0
 """Turns that are open at the end may take so long. Figures are of the time before; a turn that has not ended by then has failed."""
-OTHER = "another process"
-
-
-@dataclass(frozen=True, slots=True)
-class Outside:
-    """Another process with the same key: requests of `mean_tokens` at random moments, all of which the provider serves."""
-
-    share: float = 0.3
-    """Of the limit."""
-    start: float = 1 / 3
-    end: float = 2 / 3
-    """Parts of the run."""
-    mean_tokens: float = 2_000.0
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """Agents, a policy, and whether somebody else spends from the same bucket."""
 
-    policy: Callable[[World[SimulationUpstream]], AdmissionPolicy]
+    policy: Callable[[World], AdmissionPolicy]
     agents: tuple[ClientsAgent, ...]
-    outside: Outside | None = None
+    outside: float = 0.0
+    """Share of the limit that another process with the same key takes in the middle third of the run, in requests of some 2,000 tokens."""
     burst_s: float = 60.0
     """Seconds of refill that the provider's bucket holds; no policy is told."""
 
@@ -94,7 +77,7 @@ class Run:
 
     scenario: Scenario
     until_s: float
-    upstream: SimulationUpstream
+    upstream: Provider
     clients: ClientStreams
     policy: AdmissionPolicy
 
@@ -103,22 +86,22 @@ class Run:
         """Names of the interactive agents."""
         return frozenset(agent.name for agent in self.scenario.agents if agent.task_class is TaskClass.INTERACTIVE)
 
-    def tokens(self) -> Counter[str]:
+    def tokens(self) -> dict[str, float]:
         """What each of our agents was charged in time."""
-        spent = Counter({agent.name: 0 for agent in self.scenario.agents})
+        spent = {agent.name: 0.0 for agent in self.scenario.agents}
         for charge in self.upstream.charges:
             if charge.at <= self.until_s and charge.number is not None:
                 spent[charge.agent] += charge.tokens
         return spent
 
-    def outside_tokens(self) -> int:
+    def outside_tokens(self) -> float:
         """What the other process was charged in time."""
         return sum(charge.tokens for charge in self.upstream.charges if charge.at <= self.until_s and charge.number is None)
 
     def figures(self) -> Figures:
         """Sum it up."""
-        spent, bucket = self.tokens(), self.upstream.bucket
-        held = bucket.cap + bucket.rate * self.until_s - self.outside_tokens()
+        spent, bucket = self.tokens(), self.upstream.buckets["tokens"]
+        held = bucket.capacity + bucket.per_minute / 60 * self.until_s - self.outside_tokens()
         waits = self._waits()
         return Figures(
             upstream_429=sum(at <= self.until_s for at in self.upstream.refusals),
@@ -145,11 +128,11 @@ class Run:
 def run(scenario: Scenario, seed: int, until_s: float = HOUR_S, limit_tpm: float = LIMIT_TPM) -> Run:
     """Play one scenario to its end. The same arguments give the same run."""
     timeline = Timeline()
-    upstream = SimulationUpstream(timeline, limit_tpm, scenario.burst_s)
+    other = Other(scenario.outside, until_s / 3, until_s * 2 / 3, every_s=5.0, pauses=True, name=OTHER) if scenario.outside else None
+    case = Case({"tokens": limit_tpm}, "tokens", burst_s=scenario.burst_s, head_s=None, other=other)
+    upstream = Provider(timeline, case, seed, until_s)
     clients = ClientStreams(timeline, scenario.agents, seed, until_s)
     policy = scenario.policy(World(timeline, upstream, clients))
-    if scenario.outside:
-        _plan_outside(scenario.outside, upstream, timeline, seed, until_s)
     clients.start(policy)
     timeline.run(until_s)
     timeline.run(until_s + DRAIN_S, done=lambda: not clients.open)
@@ -162,73 +145,20 @@ def jain(values: Sequence[float]) -> float:
     return sum(values) ** 2 / (len(values) * squares) if squares else 1.0
 
 
-def _plan_outside(outside: Outside, upstream: SimulationUpstream, timeline: Timeline, seed: int, until_s: float) -> None:
-    draw = random.Random(f"{seed}/{OTHER}")  # noqa: S311 - a simulation, not a secret
-    per_s = outside.share * upstream.limit_tpm / 60 / outside.mean_tokens
-    at = outside.start * until_s + draw.expovariate(per_s)
-    while at < outside.end * until_s:
-        tokens = round(outside.mean_tokens * draw.uniform(0.5, 1.5))
-        timeline.at(at, partial(upstream.take, OTHER, tokens))
-        at += draw.expovariate(per_s)
-
-
 # Learned limits
 # --------------
-# Learned limits: what the gateway makes of a provider whose limits nobody configured, over a matrix of providers, in virtual time.
-#
-# The provider keeps a bucket each for requests, input and output. A request is taken when a request, its input (or a full bucket,
-# when it is larger than that) and one token of output are there; its input is charged at once, its output at its end or while it is
-# produced. Its head comes `head_s` later, with the levels of the moment of the charge: tokens rounded to thousands, the time of the
-# full refill in whole seconds, as Anthropic says them. A refusal is as late. Somebody else may take a part of every limit, at
-# random moments; all of that is served. A limit may change while the crew works. Nothing here is told to the gateway but by those
-# heads.
+# What the gateway makes of a provider whose limits nobody configured, over a matrix of providers, in virtual time. Nothing is told to the
+# gateway but by the heads of answers.
 
 
 RUN_S = 600.0
 LEARNED_LIMITS_QUICK_S = 240.0
 WARM_S = 60.0
 """Utilisation is of the time after this."""
-PIECE_S = 1.0
-"""Output that is charged while it is produced is charged so often."""
-TAKEN_EVERY_S = 1.0
-"""The other one takes something this often, in the mean."""
 STEP_S = 0.25
 MINUTE_S = 60.0
 HEARD_S = 12.0
 """What others do is heard of this late, at the latest."""
-SPARE = 0.05
-"""Part of the capacity that must be left beside the largest waiting request before nothing being sent is called a stall."""
-
-
-@dataclass(frozen=True, slots=True)
-class Other:
-    """Somebody else with the same key, who takes `share` of each limit from `start_s` on."""
-
-    share: float
-    start_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """One provider and one crew. Limits are per minute."""
-
-    limits: Mapping[str, float]
-    binding: str
-    """The limit that the crew could use up."""
-    agents: int = 16
-    mean_input: float = 3_000.0
-    mean_output: float = 300.0
-    burst_s: float = 60.0
-    head_s: float = 0.0
-    other: Other | None = None
-    factor: float = 1.0
-    """What every limit is multiplied with at a third of the run."""
-    remembered: float | None = None
-    """The gateway remembers the limits as so many times what they are; None: it remembers nothing."""
-    produced: bool = False
-    """Output is charged while it is produced, and not at the end."""
-
-
 ITPM = {"requests": 1_000.0, "input": 80_000.0, "output": 40_000.0}
 RPM = {"requests": 50.0, "input": 2_000_000.0, "output": 400_000.0}
 OTPM = {"requests": 1_000.0, "input": 400_000.0, "output": 16_000.0}
@@ -292,126 +222,6 @@ class Learned:
     `SPARE`, less the time in which the limit gives what the second one took; from the first head on."""
 
 
-class Provider:
-    """Takes `World.send`'s requests, and keeps account."""
-
-    def __init__(self, timeline: Timeline, case: Case, seed: int, until_s: float) -> None:
-        self.case = case
-        self.buckets = {name: Bucket(case.burst_s * limit / 60, limit / 60) for name, limit in case.limits.items()}
-        self.limits = dict(case.limits)
-        self.refusals: list[float] = []
-        self.ours: list[tuple[float, float]] = []
-        """(when, amount) of the binding limit."""
-        self.others: list[tuple[float, float]] = []
-        self.unwritten = 0.0
-        """Output of requests that were taken, and is not charged yet."""
-        self.heard_at: float | None = None
-        """When the first head was out."""
-        self.sent_at = self.paced_s = 0.0
-        """When the newest request came in, and how long the limit takes to give what that takes."""
-        self._timeline = timeline
-        self._draw = random.Random(f"{seed}/other")  # noqa: S311 - a simulation, not a secret
-        self._until = until_s
-        if case.other:
-            share = case.other.share
-            timeline.at(case.other.start_s, lambda: self._others_take(share))
-        if case.factor != 1.0:
-            timeline.at(until_s / 3, lambda: self._change(case.factor))
-
-    def takes(self, tokens: float) -> bool:
-        """Whether it takes a request of so much input now."""
-        now = self._timeline.now
-        need = {"requests": 1.0, "input": tokens, "output": 1.0}
-        return all(bucket.level(now) >= min(need[name], bucket.cap) for name, bucket in self.buckets.items())
-
-    def has_room(self, waiting: Sequence[Turn]) -> bool:
-        """Whether it has room for any of them, for all output under way, and `SPARE` beside that."""
-        now = self._timeline.now
-        written = self.unwritten + max(turn.output for turn in waiting)
-        need = {"requests": 1.0, "input": max(turn.input for turn in waiting), "output": written}
-        return all(bucket.level(now) >= min(need[name] + SPARE * bucket.cap, bucket.cap) for name, bucket in self.buckets.items())
-
-    def receive(self, turn: Turn, policy: Gateway) -> None:
-        """A request comes in."""
-        now = self.sent_at = self._timeline.now
-        self.paced_s = self._paced_s(turn)
-        taken = self.takes(turn.input)
-        if taken:
-            turn.taken_at = now
-            self._charge("requests", 1)
-            self._charge("input", turn.input)
-            self.unwritten += turn.output
-        else:
-            self.refusals.append(now)
-        head, wait = self._head(), self._wait(turn)
-        self._timeline.after(self.case.head_s + LINK_S, lambda: self._answer(turn, policy, head, wait if not taken else None))
-
-    def given(self, since: float, until: float) -> float:
-        """What the binding limit gave in that time, at its rates."""
-        first, change = self.case.limits[self.case.binding] / 60, self._until / 3
-        before = max(0.0, min(until, change) - since)
-        return first * (before + self.case.factor * (until - since - before))
-
-    def _paced_s(self, turn: Turn) -> float:
-        """How long the binding limit takes to give what the turn takes, beside the other one."""
-        amount = {"requests": 1.0, "input": float(turn.input), "output": float(turn.output)}[self.case.binding]
-        share = self.case.other.share if self.case.other else 0.0
-        return amount / (self.limits[self.case.binding] / 60 * (1 - share))
-
-    def _answer(self, turn: Turn, policy: Gateway, head: Observed, retry_after: int | None) -> None:
-        self.heard_at = self.heard_at or self._timeline.now
-        if retry_after is not None:
-            policy.refused(turn, retry_after, head)
-            return
-        policy.responded(turn, head)
-        made_s = turn.output / TOKENS_PER_S
-        self._timeline.after(turn.first_byte_s, lambda: policy.began(turn, None))
-        pieces = max(1, math.ceil(made_s / PIECE_S)) if self.case.produced else 1
-        for number in range(1, pieces + 1):
-            self._timeline.after(turn.first_byte_s + made_s * number / pieces, lambda: self._write(turn.output / pieces))
-        self._timeline.after(turn.first_byte_s + made_s + LINK_S, lambda: policy.ended(turn))
-
-    def _write(self, tokens: float) -> None:
-        self.unwritten -= tokens
-        self._charge("output", tokens)
-
-    def _charge(self, name: str, amount: float, *, ours: bool = True) -> None:
-        self.buckets[name].spend(amount, self._timeline.now)
-        if name == self.case.binding:
-            (self.ours if ours else self.others).append((self._timeline.now, amount))
-
-    def _others_take(self, share: float) -> None:
-        part = share * TAKEN_EVERY_S / 60 * self._draw.uniform(0.5, 1.5)
-        for name, limit in self.limits.items():
-            self._charge(name, part * limit, ours=False)
-        self._timeline.after(self._draw.expovariate(1 / TAKEN_EVERY_S), lambda: self._others_take(share))
-
-    def _change(self, factor: float) -> None:
-        now = self._timeline.now
-        for name, bucket in self.buckets.items():
-            bucket.level(now)
-            self.limits[name] *= factor
-            bucket.cap, bucket.rate = bucket.cap * factor, bucket.rate * factor
-
-    def _wait(self, turn: Turn) -> int:
-        now = self._timeline.now
-        need = {"requests": 1.0, "input": float(turn.input), "output": 1.0}
-        return max(1, math.ceil(max(bucket.wait_for(need[name], now) for name, bucket in self.buckets.items())))
-
-    def _head(self) -> Observed:
-        now = self._timeline.now
-        sent = now + self.case.head_s
-        levels = {}
-        for name, bucket in self.buckets.items():
-            step = 1 if name == "requests" else ROUNDING
-            remaining = (
-                max(0.0, float(round(bucket.level(now) / step) * step)) if step > 1 else float(math.floor(max(0.0, bucket.level(now))))
-            )
-            full_at = now + (bucket.cap - bucket.level(now)) / bucket.rate
-            levels[name] = Level(self.limits[name], remaining, max(0.0, float(math.ceil(full_at) - math.floor(sent))))
-        return Observed(levels, rounding=ROUNDING)
-
-
 class Judge:
     """Looks at a run every `STEP_S`."""
 
@@ -419,7 +229,7 @@ class Judge:
         self.stall_s = 0.0
         self._beyond: defaultdict[int, list[float]] = defaultdict(list)
         """What was claimed of the binding limit beyond what others took, per minute, by minute of the run."""
-        self._others: deque[tuple[float, float]] = deque()
+        self._others: deque[Charge] = deque()
         self._read = 0
         self._timeline, self._provider, self._policy = timeline, provider, policy
         self._sent = self._able_s = 0.0
@@ -428,18 +238,17 @@ class Judge:
 
     def phantom(self) -> float:
         """See `Learned`."""
-        limit = self._provider.limits[self._provider.case.binding]
+        limit = self._provider.buckets[self._provider.case.binding].per_minute
         return max((sum(beyond) / len(beyond) for beyond in self._beyond.values()), default=0.0) / limit
 
     def _real(self, now: float) -> float:
         """What others took in a minute: the last one, or the one before the last answers could be heard, whichever is more."""
-        while self._others and self._others[0][0] < now - MINUTE_S - HEARD_S:
+        while self._others and self._others[0].at < now - MINUTE_S - HEARD_S:
             self._others.popleft()
-        while self._read < len(self._provider.others):
-            self._others.append(self._provider.others[self._read])
-            self._read += 1
+        self._others += [charge for charge in self._provider.charges[self._read :] if charge.number is None]
+        self._read = len(self._provider.charges)
         minutes = ((now - MINUTE_S, now), (now - MINUTE_S - HEARD_S, now - HEARD_S))
-        return max(sum(amount for at, amount in self._others if first <= at <= last) for first, last in minutes)
+        return max(sum(charge.tokens for charge in self._others if first <= charge.at <= last) for first, last in minutes)
 
     def _look(self) -> None:
         now, provider = self._timeline.now, self._provider
@@ -476,8 +285,9 @@ def run_learned_limits(case: Case, seed: int, until_s: float = RUN_S) -> Learned
     judge = Judge(timeline, provider, policy)
     clients.start(policy)
     timeline.run(until_s)
-    taken = sum(amount for at, amount in provider.ours if at > WARM_S)
-    free = provider.given(WARM_S, until_s) - sum(amount for at, amount in provider.others if at > WARM_S)
+    late = [charge for charge in provider.charges if charge.at > WARM_S]
+    taken = sum(charge.tokens for charge in late if charge.number is not None)
+    free = provider.given(WARM_S, until_s) - sum(charge.tokens for charge in late if charge.number is None)
     return Learned(len(provider.refusals), taken / free, judge.phantom(), judge.stall_s)
 
 
@@ -544,7 +354,7 @@ def steady(count: int) -> tuple[ClientsAgent, ...]:
     return tuple(ClientsAgent(f"agent-{index:02}", 1_500.0, 500.0, sigma=0.0, every_s=15.0) for index in range(count))
 
 
-def gateway(world: World[SimulationUpstream]) -> Gateway:
+def gateway(world: World) -> Gateway:
     """Ours, with the limit configured."""
     return Gateway(world, limits=Limits(tpm=LIMIT_TPM))
 
@@ -553,7 +363,7 @@ SCENARIOS: Mapping[str, Scenario] = {
     "nightcrew": Scenario(gateway, greedy()),
     "two_hogs": Scenario(gateway, two_hogs()),
     "interactive": Scenario(gateway, interactive()),
-    "outside_use": Scenario(gateway, greedy(), Outside()),
+    "outside_use": Scenario(gateway, greedy(), outside=0.3),
     "no_gateway": Scenario(NoGateway, greedy()),
 }
 

@@ -3,7 +3,7 @@
 It is the same for every policy (numbers marked M were measured at real clients, the others are chosen; see docs/bench.md):
 
 - **Time** is a heap of acts. No wall clock, no asyncio: an hour takes a second or two, and the same seed gives the same figures.
-- **The provider** (`SimulationUpstream`) holds one bucket of tokens, full at the start, refilled without a break at `limit / 60` a second,
+- **The provider** (`Provider`) holds one bucket of tokens, full at the start, refilled without a break at `limit / 60` a second,
   of the size of one minute. A request that comes in takes its input when that fits, else it is refused with 429 and `Retry-After`: whole
   seconds until it would fit, at least 1. Its output is taken at its end and may leave the bucket in debt. The response's headers and the
   exact input come with the first byte, 1 to 3 s later; then 60 tokens a second. `remaining` is the level at the moment of the charge,
@@ -27,10 +27,11 @@ from __future__ import annotations
 import heapq
 import math
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Protocol, TypeVar, assert_never
+from typing import Protocol, assert_never
 
+from nightcrew.plugins.sim.account import Bucket
 from supervisor.gateway.admission.traffic import Traffic
 from supervisor.gateway.admission.types import (
     SENT,
@@ -65,6 +66,7 @@ from supervisor.kernel.states import TaskClass
 
 LINK_S = 0.05
 TOKENS_PER_S = 60.0
+OTHER = "another process"
 ROUNDING = 1000
 """Anthropic rounds `remaining` to the nearest thousand (gateway field notes, section 2)."""
 SPIN = 100_000
@@ -99,28 +101,6 @@ class Timeline:
             act()
 
 
-class Bucket:
-    """A token bucket that is refilled without a break. Times are seconds and must not go back."""
-
-    def __init__(self, cap: float, rate: float, level: float | None = None) -> None:
-        self.cap, self.rate = cap, rate
-        self._level, self._at = cap if level is None else level, 0.0
-
-    def level(self, now: float) -> float:
-        """Tokens in it; below 0 it is in debt."""
-        self._level = min(self.cap, self._level + self.rate * (now - self._at))
-        self._at = now
-        return self._level
-
-    def spend(self, tokens: float, now: float) -> None:
-        """Take `tokens`, whether they are there or not; negative gives back, up to the brim."""
-        self._level = min(self.cap, self.level(now) - tokens)
-
-    def wait_for(self, tokens: float, now: float) -> float:
-        """Seconds until `tokens` are there, or until it is full when it never holds so many."""
-        return max(0.0, (min(tokens, self.cap) - self.level(now)) / self.rate)
-
-
 @dataclass(slots=True)
 class Turn:
     """One request of an agent with everything that will be true of it, and what became of it."""
@@ -144,12 +124,12 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """Tokens that the provider counted; `number` None: those of the other process."""
+    """What the provider took of the binding limit; `number` None: by the other process."""
 
     at: float
     agent: str
     number: int | None
-    tokens: int
+    tokens: float
 
 
 class AdmissionPolicy(Protocol):
@@ -161,6 +141,9 @@ class AdmissionPolicy(Protocol):
     def refused(self, turn: Turn, retry_after: int, headers: Observed) -> None:
         """The provider answered 429."""
 
+    def responded(self, turn: Turn, headers: Observed) -> None:
+        """The head came before the first byte."""
+
     def began(self, turn: Turn, headers: Observed | None) -> None:
         """The first byte came, with the exact input; `headers` are None when they came before it."""
 
@@ -168,48 +151,166 @@ class AdmissionPolicy(Protocol):
         """The last byte came, with the exact output."""
 
 
-class SimulationUpstream:
-    """The provider. Keeps account of every charge and every refusal."""
+PIECE_S = 1.0
+"""Output that is charged while it is produced is charged so often."""
+SPARE = 0.05
+"""Part of the capacity that must be left beside the largest waiting request before nothing being sent is called a stall."""
 
-    def __init__(self, timeline: Timeline, limit_tpm: float, burst_s: float = 60.0) -> None:
-        self.limit_tpm = limit_tpm
-        self.bucket = Bucket(cap=burst_s * limit_tpm / 60, rate=limit_tpm / 60)
-        self.charges: list[Charge] = []
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """Somebody else with the same key, who takes `share` of each limit from `start_s` to `end_s`, something each `every_s` in the mean."""
+
+    share: float
+    start_s: float = 0.0
+    end_s: float = math.inf
+    every_s: float = 1.0
+    pauses: bool = False
+    """Its first request comes after a pause, and not at `start_s`."""
+    name: str = "other"
+    """Of its source of chance."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One provider and one crew. Limits are per minute: of `requests`, `input`, `output`, or of `tokens` of both kinds."""
+
+    limits: Mapping[str, float]
+    binding: str
+    """The limit that the crew could use up."""
+    agents: int = 16
+    mean_input: float = 3_000.0
+    mean_output: float = 300.0
+    burst_s: float = 60.0
+    """Seconds of refill that each bucket holds."""
+    head_s: float | None = 0.0
+    """The head of an answer comes so late, its first byte after it; None: with the first byte."""
+    other: Other | None = None
+    factor: float = 1.0
+    """What every limit is multiplied with at a third of the run."""
+    remembered: float | None = None
+    """The gateway remembers the limits as so many times what they are; None: it remembers nothing."""
+    produced: bool = False
+    """Output is charged while it is produced, and not at the end."""
+
+
+class Provider:
+    """Takes `World.send`'s requests, and keeps account.
+
+    A request is taken when its input (or a full bucket, when it is larger than that) and one token of output are there. Its input is
+    charged at once, its output at its end or while it is produced. Heads say the levels of the moment of the charge.
+    """
+
+    def __init__(self, timeline: Timeline, case: Case, seed: int, until_s: float) -> None:
+        self.case = case
+        self.buckets = {name: Bucket(limit, case.burst_s * limit / 60, 0.0) for name, limit in case.limits.items()}
         self.refusals: list[float] = []
+        self.charges: list[Charge] = []
+        self.unwritten = 0.0
+        """Output of requests that were taken, and is not charged yet."""
+        self.heard_at: float | None = None
+        """When the first head was out."""
+        self.sent_at = self.paced_s = 0.0
+        """When the newest request came in, and how long the limit takes to give what that takes."""
         self._timeline = timeline
+        self._draw = random.Random(f"{seed}/{case.other.name if case.other else OTHER}")  # noqa: S311 - a simulation, not a secret
+        self._until = until_s
+        if other := case.other:
+            first_s = self._draw.expovariate(1 / other.every_s) if other.pauses else 0.0
+            timeline.at(other.start_s + first_s, lambda: self._others_take(other))
+        if case.factor != 1.0:
+            timeline.at(until_s / 3, lambda: self._change(case.factor))
+
+    def has_room(self, waiting: Sequence[Turn]) -> bool:
+        """Whether it has room for any of them, for all output under way, and `SPARE` beside that."""
+        now, tokens = self._timeline.now, max(turn.input for turn in waiting)
+        written = self.unwritten + max(turn.output for turn in waiting)
+        need = {"requests": 1.0, "input": tokens, "output": written, "tokens": tokens + written}
+        return all(bucket.level(now) >= min(need[name] + SPARE * bucket.capacity, bucket.capacity) for name, bucket in self.buckets.items())
 
     def receive(self, turn: Turn, policy: AdmissionPolicy) -> None:
         """A request comes in."""
-        now = self._timeline.now
-        if self.bucket.level(now) >= turn.input:
-            turn.taken_at = now
-            self._charge(turn.agent, turn.number, turn.input)
-            headers = self._headers()
-            self._timeline.after(turn.first_byte_s + LINK_S, lambda: policy.began(turn, headers))
-            self._timeline.after(turn.first_byte_s + turn.output / TOKENS_PER_S, lambda: self._end(turn, policy))
-        else:
+        now = self.sent_at = self._timeline.now
+        self.paced_s = self._paced_s(turn)
+        need = {"requests": 1.0, "input": float(turn.input), "output": 1.0, "tokens": float(turn.input)}
+        wait_s = max(bucket.wait_s(need[name], now) for name, bucket in self.buckets.items())
+        if wait_s > 0:
             self.refusals.append(now)
-            retry_after, headers = max(1, math.ceil(self.bucket.wait_for(turn.input, now))), self._headers()
-            self._timeline.after(LINK_S, lambda: policy.refused(turn, retry_after, headers))
+            head, retry_after = self._head(), max(1, math.ceil(wait_s))
+            self._hear((self.case.head_s or 0.0) + LINK_S, lambda: policy.refused(turn, retry_after, head))
+            return
+        turn.taken_at = now
+        self._charge(turn, {"requests": 1.0, "input": turn.input, "tokens": turn.input})
+        self.unwritten += turn.output
+        self._answer(turn, policy, self._head())
 
-    def take(self, agent: str, tokens: int) -> None:
-        """Another process has `tokens` served, past any policy."""
-        self._charge(agent, None, tokens)
+    def given(self, since: float, until: float) -> float:
+        """What the binding limit gave in that time, at its rates."""
+        first, change = self.case.limits[self.case.binding] / 60, self._until / 3
+        before = max(0.0, min(until, change) - since)
+        return first * (before + self.case.factor * (until - since - before))
 
-    def _end(self, turn: Turn, policy: AdmissionPolicy) -> None:
-        self._charge(turn.agent, turn.number, turn.output)
-        self._timeline.after(LINK_S, lambda: policy.ended(turn))
+    def _paced_s(self, turn: Turn) -> float:
+        """How long the binding limit takes to give what the turn takes, beside the other one."""
+        binding = self.case.binding
+        amount = {"requests": 1.0, "input": turn.input, "output": turn.output, "tokens": turn.input + turn.output}[binding]
+        share = self.case.other.share if self.case.other else 0.0
+        return amount / (self.buckets[binding].per_minute / 60 * (1 - share))
 
-    def _charge(self, agent: str, number: int | None, tokens: int) -> None:
-        self.bucket.spend(tokens, self._timeline.now)
-        self.charges.append(Charge(self._timeline.now, agent, number, tokens))
+    def _hear(self, seconds: float, act: Callable[[], None]) -> None:
+        def heard() -> None:
+            self.heard_at = self.heard_at or self._timeline.now
+            act()
 
-    def _headers(self) -> Observed:
-        """What the response says of the bucket, at the moment of the charge."""
-        level = self.bucket.level(self._timeline.now)
-        remaining = max(0.0, float(round(level / ROUNDING) * ROUNDING))
-        found = Level(self.limit_tpm, remaining, (self.bucket.cap - level) / self.bucket.rate)
-        return Observed({"tokens": found}, rounding=ROUNDING)
+        self._timeline.after(seconds, heard)
+
+    def _answer(self, turn: Turn, policy: AdmissionPolicy, head: Observed) -> None:
+        begins_s, made_s = turn.first_byte_s, turn.output / TOKENS_PER_S
+        if self.case.head_s is None:
+            self._hear(begins_s + LINK_S, lambda: policy.began(turn, head))
+        else:
+            head_s = self.case.head_s + LINK_S
+            begins_s += head_s
+            self._hear(head_s, lambda: policy.responded(turn, head))
+            self._timeline.after(begins_s, lambda: policy.began(turn, None))
+        pieces = max(1, math.ceil(made_s / PIECE_S)) if self.case.produced else 1
+        for number in range(1, pieces + 1):
+            self._timeline.after(begins_s + made_s * number / pieces, lambda: self._write(turn, turn.output / pieces))
+        self._timeline.after(begins_s + made_s + LINK_S, lambda: policy.ended(turn))
+
+    def _write(self, turn: Turn, tokens: float) -> None:
+        self.unwritten -= tokens
+        self._charge(turn, {"output": tokens, "tokens": tokens})
+
+    def _charge(self, turn: Turn | None, amounts: Mapping[str, float]) -> None:
+        now = self._timeline.now
+        for name, bucket in self.buckets.items():
+            if name in amounts:
+                bucket.draw(amounts[name], now)
+                if name == self.case.binding:
+                    agent, number = (turn.agent, turn.number) if turn is not None else (OTHER, None)
+                    self.charges.append(Charge(now, agent, number, amounts[name]))
+
+    def _others_take(self, other: Other) -> None:
+        if self._timeline.now <= other.end_s:
+            part = other.share * other.every_s / 60 * self._draw.uniform(0.5, 1.5)
+            self._charge(None, {name: part * bucket.per_minute for name, bucket in self.buckets.items()})
+            self._timeline.after(self._draw.expovariate(1 / other.every_s), lambda: self._others_take(other))
+
+    def _change(self, factor: float) -> None:
+        for bucket in self.buckets.values():
+            bucket.change(bucket.per_minute * factor, bucket.capacity * factor, self._timeline.now)
+
+    def _head(self) -> Observed:
+        """Say the levels as Anthropic does: tokens rounded to thousands, the full refill in whole seconds of the moment that it is sent."""
+        now = self._timeline.now
+        sent, levels = now + (self.case.head_s or 0.0), {}
+        for name, bucket in self.buckets.items():
+            level = bucket.level(now)
+            remaining = math.floor(level) if name == "requests" else round(level / ROUNDING) * ROUNDING
+            full_in_s = math.ceil(now + bucket.full_in_s(now)) - math.floor(sent)
+            levels[name] = Level(bucket.per_minute, max(0.0, float(remaining)), max(0.0, float(full_in_s)))
+        return Observed(levels, rounding=ROUNDING)
 
 
 class Clients(Protocol):
@@ -222,18 +323,8 @@ class Clients(Protocol):
         """The client has its whole answer."""
 
 
-class Receiver(Protocol):
-    """A provider."""
-
-    def receive(self, turn: Turn, policy: Any) -> None:
-        """A request comes in; `policy` is told what becomes of it."""
-
-
-Provider = TypeVar("Provider", bound=Receiver)
-
-
 @dataclass(slots=True)
-class World(Generic[Provider]):
+class World:
     """What a policy may do, and the clock."""
 
     timeline: Timeline
@@ -269,7 +360,7 @@ MAX_TOKENS = 64_000
 class NoGateway:
     """Let clients and provider face each other: pass on each request, and each 429 of the provider."""
 
-    def __init__(self, world: World[SimulationUpstream]) -> None:
+    def __init__(self, world: World) -> None:
         self.world = world
 
     def arrived(self, turn: Turn) -> None:
@@ -279,6 +370,9 @@ class NoGateway:
     def refused(self, turn: Turn, retry_after: int, headers: Observed) -> None:  # noqa: ARG002 - it looks at no header
         """Pass it on."""
         self.world.refuse(turn, retry_after)
+
+    def responded(self, turn: Turn, headers: Observed) -> None:
+        """Nothing to do."""
 
     def began(self, turn: Turn, headers: Observed | None) -> None:
         """Nothing to do."""
@@ -435,7 +529,7 @@ LANE = LaneKey(Api.ANTHROPIC, "opus-4")
 class Gateway:
     """The gateway. The use of a limit by others and the size of requests must be learned, and the limit itself unless it is configured."""
 
-    def __init__(self, world: World[Any], policy: Policy | None = None, limits: Limits | None = None) -> None:
+    def __init__(self, world: World, policy: Policy | None = None, limits: Limits | None = None) -> None:
         """`limits` are what the settings say; without any, every limit must be learned."""
         self._world = world
         upstream = Upstream("provider", Api.ANTHROPIC, "http://127.0.0.1", limits=limits or Limits())
