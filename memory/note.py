@@ -24,33 +24,45 @@ from supervisor.kernel.path_globs import RECORD_MAX, Kind, covers, kind_of, norm
 #     ---
 #     title: How the parser is tested     # a comment stays
 #     tags: [parser, tests]
-#     owner: Ann                          # a key of a person's own stays too
+#     owner: {name: Ann}                  # a key of a person's own stays too
 #     ---
 #     The body.
 #
-# Most front matter is lines of `key: value`, which are read here: an index reads ten thousand notes. The rest is read as YAML by libyaml,
-# with all scalars as text, no aliases, no tags, and a bounded depth.
+# It is read line by line, as much of YAML as our keys need: plain and quoted text, and lists of these on one line or one item a line.
+# Everything else is kept byte for byte and not read. So no text, however it nests or refers to itself, costs more than its length.
 
 
 FRONT_MAX = 4 * 2**10
 """Characters of front matter."""
-DEPTH_MAX = 20
 _FRONT = re.compile(r"\ufeff?---[ \t]*\r?\n(?P<front>(?:[^\n]*\n)*?)---[ \t]*(?:\r?\n|\Z)")
-_LINE = re.compile(r"(?P<key>[A-Za-z_][A-Za-z0-9_-]*):(?:[ \t](?P<value>.*))?\Z")
-_KEY = re.compile(r"^(?P<key>[A-Za-z_][A-Za-z0-9_-]*):.*\n", re.MULTILINE)
+_KEY = re.compile(r"([A-Za-z_][A-Za-z0-9_-]*):(?:[ \t]|\Z)")
 _NEVER = "\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff\ufffe\uffff"  # not in YAML, or a line break there
 _PLAIN = re.compile(rf"[\w./*+(~][^{_NEVER}:#\[\]{{}},&!|>'\"%@`]*\Z")
 _PLAIN_IN_BLOCK = re.compile(rf"[\w./+(](?:[^{_NEVER}:#]|:(?=\S)|#(?<=\S#))*\Z")
-_SENTENCE = re.compile(rf"[\w./+(][^{_NEVER}#]*[^{_NEVER}#:]\Z")
-"""A text with `: ` in it, which YAML refuses and people write: `Re: the port`."""
-_FLOW = re.compile(r"\[(?P<items>[^\[\]{}\"'#&!|>%@`:\\]*)\]\Z")
-_QUOTED = re.compile(rf"'(?P<single>[^'{_NEVER}]*)'\Z|\"(?P<double>[^\"\\{_NEVER}]*)\"\Z")
+_QUOTED = r"""(?>"(?:[^"\\]|\\.)*+"|'(?:[^']|'')*+')"""
+_CLOSED = re.compile(rf"{_QUOTED}|\[(?:{_QUOTED}|[^\[\]{{}}\"'])*+\]")
+"""Text or a list that says itself where it ends."""
+_ITEM = re.compile(rf"(?:{_QUOTED}|[^,])*+")
 _ODD = frozenset(("true", "false", "null", "yes", "no", "on", "off"))
 _ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff\ufffe\uffff]")
+
+Value = str | list[str] | None
+"""Of a key; None where it cannot be read."""
 
 
 class BrokenError(Exception):
     """Front matter that cannot be read, or not be changed; its text says why."""
+
+
+@dataclass(slots=True)
+class _Entry:
+    """One key: where its lines begin and end in the front matter."""
+
+    begin: int
+    end: int
+    value: Value
+    comment: str
+    """Behind the value, when the key has one line; with the blanks before it."""
 
 
 def split(text: str) -> tuple[str | None, str]:
@@ -63,12 +75,9 @@ def split(text: str) -> tuple[str | None, str]:
     return None, text
 
 
-def read_head(front: str) -> dict[str, Any]:
-    """The keys of front matter: text, lists and dictionaries of text. Raises BrokenError."""
-    if len(front) > FRONT_MAX:
-        raise BrokenError(f"its front matter has more than {FRONT_MAX} characters")
-    simple = _simple(front)
-    return _Yaml(front).keys() if simple is None else simple
+def read_head(front: str) -> dict[str, Value]:
+    """Return the keys of front matter and their values. Raises BrokenError."""
+    return {key: entry.value for key, entry in _entries(front).items()}
 
 
 def written(head: Mapping[str, object], body: str, end: str = "\n") -> str:
@@ -77,7 +86,7 @@ def written(head: Mapping[str, object], body: str, end: str = "\n") -> str:
 
 
 def head_line(key: str, value: object, end: str = "\n") -> str:
-    """A key and its value, which is text, a number, or a list of texts, as `read` gives them back."""
+    """A key and its value, which is text, a number, or a list of texts, as `read_head` gives them back."""
     if isinstance(value, str):
         return f"{key}: {_text(value, _PLAIN_IN_BLOCK)}{end}"
     if isinstance(value, list | tuple):
@@ -86,37 +95,14 @@ def head_line(key: str, value: object, end: str = "\n") -> str:
 
 
 def changed_head(front: str, values: Mapping[str, object]) -> str:
-    """`front` with these keys changed, added at its end, or (None) removed. Everything else stays byte for byte. Raises BrokenError, also
-    for front matter that is not one key a line."""
-    if len(front) > FRONT_MAX:
-        raise BrokenError(f"its front matter has more than {FRONT_MAX} characters")
+    """`front` with these keys changed, added at its end, or (None) removed. Everything else stays byte for byte. Raises BrokenError."""
     end = "\r\n" if "\r\n" in front else "\n"
-    spans = _spans(front)
-    for key in sorted(spans.keys() & values.keys(), key=lambda key: -spans[key][0]):
-        begin, over, comment = spans[key]
-        value = values[key]
-        front = front[:begin] + ("" if value is None else head_line(key, value, f"{comment}{end}")) + front[over:]
-    return front + "".join(head_line(key, value, end) for key, value in values.items() if key not in spans and value is not None)
-
-
-def _spans(front: str) -> dict[str, tuple[int, int, str]]:
-    """Of each key: where its first line begins, where its last one ends, and the comment at the end of its only line."""
-    if _simple(front) is not None:
-        return {match["key"]: (match.start(), match.end(), "") for match in _KEY.finditer(front)}
-    yaml = _Yaml(front)
-    yaml.keys()
-    found = {}
-    for key, (begin, over) in yaml.places.items():
-        if yaml.is_flow or (begin and front[begin - 1] != "\n"):
-            raise BrokenError("it is not one key a line")
-        lines = front[begin:over].rstrip().split("\n")
-        while len(lines) > 1 and (not lines[-1].strip() or lines[-1].lstrip().startswith("#")):
-            lines.pop()  # what follows a list belongs to the key after it
-        over = begin + len("\n".join(lines))
-        rest, line_end, _ = front[over:].partition("\n")
-        comment = rest.rstrip("\r") if len(lines) == 1 and "#" in rest else ""
-        found[key] = (begin, over + len(rest) + len(line_end), comment)
-    return found
+    entries = _entries(front)
+    for key, entry in reversed(entries.items()):
+        if key in values:
+            line = "" if values[key] is None else head_line(key, values[key], f"{entry.comment}{end}")
+            front = front[: entry.begin] + line + front[entry.end :]
+    return front + "".join(head_line(key, value, end) for key, value in values.items() if key not in entries and value is not None)
 
 
 def _text(value: str, plain: re.Pattern[str]) -> str:
@@ -126,117 +112,84 @@ def _text(value: str, plain: re.Pattern[str]) -> str:
     return _ESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(value, ensure_ascii=False))
 
 
-# Lines of `key: value` ----------------------------------------------------------------------------------------------------------------
-
-
-def _simple(front: str) -> dict[str, Any] | None:
-    """Lines of `key: value`; None for whatever could mean something else in YAML."""
-    found: dict[str, Any] = {}
-    for text in front.split("\n"):
-        if not text.strip() or text.startswith("#"):
+def _entries(front: str) -> dict[str, _Entry]:
+    """Find the keys, in their order. Lines that are indented, or begin with a dash, belong to the key above. Raises BrokenError."""
+    if len(front) > FRONT_MAX:
+        raise BrokenError(f"its front matter has more than {FRONT_MAX} characters")
+    found: dict[str, _Entry] = {}
+    entry, at = None, 0
+    for whole in front.split("\n"):
+        begin, at = at, at + len(whole) + 1
+        line = whole.rstrip(" \t\r")
+        if not line or line.lstrip(" \t").startswith("#"):
             continue
-        match = _LINE.match(text.removesuffix("\r").rstrip(" \t"))
-        value = _scalar((match["value"] or "").lstrip(" \t")) if match is not None else None
-        if match is None or value is None or match["key"] in found:
-            return None
-        found[match["key"]] = value
+        if (key := _KEY.match(line)) is not None:
+            if key[1] in found:
+                raise BrokenError(f"its front matter has the key {key[1][:40]} twice")
+            value, comment = _parted(line[key.end() :].lstrip(" \t"))
+            entry = found[key[1]] = _Entry(begin, at, _value(value), comment)
+        elif entry is not None and line[0] in " \t-":
+            entry.value, entry.end, entry.comment = _with_item(entry.value, line.lstrip(" \t")), at, ""
+        else:
+            raise BrokenError("its front matter is not a list of keys, one a line")
     return found
 
 
-def _scalar(text: str) -> str | list[str] | None:
-    if not text or _PLAIN.match(text) or _PLAIN_IN_BLOCK.match(text) or (": " in text and _SENTENCE.match(text)):
-        return text
-    if (quoted := _QUOTED.match(text)) is not None:
-        return quoted["single"] if quoted["single"] is not None else quoted["double"]
-    if (flow := _FLOW.match(text)) is not None:
-        items = [item.strip() for item in flow["items"].split(",")]
-        if items == [""]:
-            return []
-        return items if all(map(_PLAIN.match, items)) else None
-    return None
+def _with_item(value: Value, line: str) -> Value:
+    """The value of a key with one more line below it: an item of its list. None for any other line."""
+    items = [] if value == "" else value
+    item = _item(_parted(line[2:].lstrip(" \t"))[0]) if line.startswith(("- ", "-\t")) else None
+    return [*items, item] if isinstance(items, list) and item is not None else None
 
 
-# YAML ---------------------------------------------------------------------------------------------------------------------------------
+def _parted(text: str) -> tuple[str, str]:
+    """A value as it is written, and the comment behind it, with the blanks before that."""
+    if "#" not in text:
+        return text, ""
+    closed = _CLOSED.match(text)
+    begin = closed.end() if closed is not None else 0
+    marks = [at for at in (text.find(" #", begin), text.find("\t#", begin)) if at >= 0]
+    value = "" if text.startswith("#") else text[: min(marks, default=len(text))].rstrip(" \t")
+    return value, text[len(value) :]
 
 
-class _Yaml:
-    """Reads one document, event by event."""
+def _value(written: str) -> Value:
+    if not (written.startswith("[") and _is_closed(written)):
+        return _scalar(written)
+    inside = written[1:-1].rstrip(" \t")
+    found, at = list[str](), 0
+    while at < len(inside):
+        whole = _ITEM.match(inside, at)
+        item = _item(whole[0].strip(" \t")) if whole is not None else None
+        if whole is None or item is None:
+            return None
+        found.append(item)
+        at = whole.end() + 1
+    return found
 
-    def __init__(self, front: str) -> None:
-        self._front = front
-        self._event: Any = None
-        self.is_flow = False
-        self.places: dict[str, tuple[int, int]] = {}
-        """Where each key begins and its value ends."""
 
-    def keys(self) -> dict[str, Any]:
-        """Raises BrokenError."""
-        import yaml  # only here: most notes need none
+def _item(written: str) -> str | None:
+    """An item of a list; None for nothing, and for one that is a list or a key with its value."""
+    is_plain = not written.startswith(("'", '"'))
+    return None if not written or (is_plain and (": " in written or written.endswith(":"))) else _scalar(written)
 
-        events = yaml.parse(self._front, Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader))
-        try:
-            return self._document(events)
-        except yaml.YAMLError as error:
-            mark = getattr(error, "problem_mark", None)
-            where = f"line {mark.line + 2}: " if mark is not None else ""
-            said = getattr(error, "problem", None) or getattr(error, "reason", None) or "it cannot be read"
-            raise BrokenError(f"its front matter is not YAML: {where}{said}") from None
-        except (ValueError, RecursionError) as error:  # text that no file can hold
-            raise BrokenError(f"its front matter is not YAML: {type(error).__name__}") from None
-        finally:
-            events.close()
 
-    def _document(self, events: Any) -> dict[str, Any]:
-        from yaml.events import DocumentEndEvent, DocumentStartEvent, MappingStartEvent, StreamEndEvent
+def _scalar(written: str) -> str | None:
+    """Text, as it is or quoted; None for what is more, or has no end."""
+    if not written.startswith(("'", '"')):
+        return None if written.startswith(("[", "{", "|", ">", "&", "!")) else written
+    if not _is_closed(written):
+        return None
+    if written.startswith("'"):
+        return written[1:-1].replace("''", "'")
+    try:
+        return str(json.loads(written))
+    except ValueError:
+        return None
 
-        found: dict[str, Any] = {}
-        for event in events:
-            if isinstance(event, MappingStartEvent):
-                self.is_flow = bool(event.flow_style)
-                found = self._mapping(events, event, 1)
-                event = next(events)
-                if not isinstance(event, DocumentEndEvent) or not isinstance(next(events), StreamEndEvent):
-                    raise BrokenError("its front matter is not YAML: it has several documents")
-                break
-            if hasattr(event, "anchor") or (isinstance(event, DocumentStartEvent) and event.explicit):
-                raise BrokenError("its front matter is not a list of keys")
-        return found
 
-    def _value(self, events: Any, event: Any, depth: int) -> Any:
-        from yaml.events import MappingStartEvent, ScalarEvent, SequenceEndEvent
-
-        self._event = event
-        if event.anchor is not None or getattr(event, "tag", None) is not None:
-            raise BrokenError("its front matter has an alias, an anchor or a tag")
-        if isinstance(event, ScalarEvent):
-            return str(event.value)
-        if depth > DEPTH_MAX:
-            raise BrokenError("its front matter is too deep")
-        if isinstance(event, MappingStartEvent):
-            return self._mapping(events, event, depth)
-        found = []
-        while not isinstance(inner := next(events), SequenceEndEvent):
-            found.append(self._value(events, inner, depth + 1))
-        self._event = inner
-        return found
-
-    def _mapping(self, events: Any, begin: Any, depth: int) -> dict[str, Any]:
-        from yaml.events import MappingEndEvent, ScalarEvent
-
-        found: dict[str, Any] = {}
-        if begin.anchor is not None or begin.tag is not None:
-            raise BrokenError("its front matter has an alias, an anchor or a tag")
-        while not isinstance(event := next(events), MappingEndEvent):
-            key = self._value(events, event, depth + 1)
-            if not isinstance(event, ScalarEvent):
-                raise BrokenError("a key of its front matter is not text")
-            if key in found:
-                raise BrokenError(f"its front matter has the key {key[:40]} twice")
-            found[key] = self._value(events, next(events), depth + 1)
-            if depth == 1:
-                self.places[key] = (event.start_mark.index, self._event.end_mark.index)
-        self._event = event
-        return found
+def _is_closed(written: str) -> bool:
+    return (found := _CLOSED.match(written)) is not None and found.end() == len(written)
 
 
 # Pages
@@ -388,8 +341,8 @@ KEYS = ("id", "kind", "title", "agent", "task", *MOMENTS, *LISTS, "confidence", 
 @dataclass(frozen=True, slots=True)
 class Note:
     """`meta` has the keys that are there and can be read: of KEYS, texts, moments as seconds since 1970, lists as tuples of text, and
-    `confidence` as a number from 0 to 1. Keys of a person's own are as YAML has them, their scalars as text. `title` is always there.
-    `broken` says what could not be read."""
+    `confidence` as a number from 0 to 1. Keys of a person's own are text or lists of text; one that is more is left out. `title` is always
+    there. `broken` says what could not be read."""
 
     meta: Mapping[str, object]
     body: str
@@ -417,7 +370,7 @@ def _first_line(text: str) -> str:
     return stripped(line).strip(" \t#\ufeff")[:TITLE_MAX]
 
 
-def _checked(found: dict[str, Any]) -> dict[str, object]:
+def _checked(found: Mapping[str, Value]) -> dict[str, object]:
     """Known keys as what they are; one that cannot be read is left out, and said."""
     meta: dict[str, object] = {}
     wrong: list[str] = []
@@ -425,26 +378,26 @@ def _checked(found: dict[str, Any]) -> dict[str, object]:
         if value in ("", "~", "null") or key == "broken":
             continue
         read = _known(key, value)
-        if read is None:
-            wrong.append(key)
-        else:
+        if read is not None:
             meta[key] = read
+        elif key in KEYS:
+            wrong.append(key)
     if wrong:
         meta["broken"] = f"cannot read {', '.join(wrong)}"
     return meta
 
 
-def _known(key: str, value: Any) -> object | None:
+def _known(key: str, value: Value) -> object | None:
     if key in TEXTS:
         return stripped(value)[:TITLE_MAX] if isinstance(value, str) else None
     if key in MOMENTS:
         return moment(value) if isinstance(value, str) else None
     if key in LISTS:
         items = [value] if isinstance(value, str) else value
-        return tuple(map(stripped, items)) if isinstance(items, list) and all(isinstance(item, str) for item in items) else None
+        return tuple(map(stripped, items)) if items is not None else None
     if key == "confidence":
         return _share(value)
-    return value  # type: ignore[no-any-return]  # a person's own
+    return value  # a person's own
 
 
 def _share(value: Any) -> float | None:
@@ -469,7 +422,7 @@ def rewritten(text: str, **changed: object) -> str:
     """`text` with these keys of its front matter changed, added, or (None) removed; front matter is made where there is none. Values are
     text, numbers, and lists of text. Everything else stays byte for byte: other keys, comments, order, the body.
 
-    Raises UsageError when the front matter cannot be read, or is not one key a line.
+    Raises UsageError when the front matter is not one key a line.
     """
     values = {key: changed[key] for key in sorted(changed, key=lambda key: KEYS.index(key) if key in KEYS else len(KEYS))}
     try:

@@ -597,6 +597,8 @@ def parse(text: str) -> Message:
         head = note.read_head(front) if front is not None else {}
     except BrokenError as error:
         raise Refused("not a message", why=str(error), kept="the file, set aside") from None
+    if unread := next((key for key, value in head.items() if value is None), ""):
+        raise Refused("not a message", why=f"cannot read {unread}", kept="the file, set aside")
     return Message({key.lower(): value for key, value in head.items() if isinstance(value, str)}, body)
 
 
