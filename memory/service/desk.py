@@ -23,7 +23,7 @@ from memory.rows import Waits
 from memory.search import SearchDesk
 from memory.service import leases, mail_requests, notes
 from memory.service import mail as handoff
-from memory.service.mail import Handoff, Letter, MailDesk, is_arrival
+from memory.service.mail import Handoff, Letter, MailDesk
 from memory.service.mail_requests import Asker
 from memory.service.notes import Request
 from memory.service.waits import AwaitedNotes, WaitDesk
@@ -230,8 +230,6 @@ class Root:
     """A directory that is watched."""
 
     project: str
-    name: str
-    """`memory` or `mail`."""
     path: Path
     files: Rescan
     polls: str = ""
@@ -265,10 +263,10 @@ class MemoryWatch:
         self._hints = Hints(lambda: _wake(events, self._wake))
         self._watching = Watching(self._hints)
 
-    def follow(self, project: str, name: str, files: Rescan) -> None:
-        """Watch the directory `name` of a project, whose files are looked at by `files`, from now on."""
-        path = self._desk.layout(project).root / name
-        self._roots[path] = Root(project, name, path, files)
+    def follow(self, project: str, files: Rescan) -> None:
+        """Watch the notes of a project, which are looked at by `files`, from now on."""
+        path = self._desk.layout(project).memory
+        self._roots[path] = Root(project, path, files)
         self._roots_at = 0.0
         self._wake.set()
 
@@ -341,7 +339,7 @@ class MemoryWatch:
     async def _found(self, root: Root, look: Look) -> bool:
         """Have what changed recorded. Whether that was done; else the next walk is soon and finds all of it."""
         try:
-            await self._desk.found(root.project, root.name, look)
+            await self._desk.found(root.project, look)
         except (NightcrewError, OSError) as error:  # a full disk, most often
             self._alert(f"memory of {root.project}: {error.line() if isinstance(error, NightcrewError) else error}")
             root.files.forget()
@@ -599,8 +597,7 @@ class MemoryDesk:
         self._followed.add(project)
         top = self.layout(project).root
         notes = Rescan(top, "memory", lambda path: kind_of(path) is not None, time.time_ns, lambda: self._known(project))
-        self.watch.follow(project, "memory", notes)
-        self.watch.follow(project, "mail", Rescan(top, "mail", is_arrival, time.time_ns))
+        self.watch.follow(project, notes)
 
     async def _follow_all(self) -> None:
         """Follow every project of which something exists, and from their start on those at which somebody works."""
@@ -611,14 +608,12 @@ class MemoryDesk:
                 self.follow(self.loop.ledger.launch_row(task).project)
             await asyncio.sleep(FOLLOW_S)
 
-    async def found(self, project: str, name: str, look: Look) -> None:
-        """Run `look` on the thread of the memory, and record what its paths below the directory `name` hold now."""
-        if name == "memory" and await self.on_thread(lambda: self._has_book(project)):
+    async def found(self, project: str, look: Look) -> None:
+        """Run `look` on the thread of the memory, and record what its paths hold now."""
+        if await self.on_thread(lambda: self._has_book(project)):
             await self.of(project, lambda store: store.found_all(look()))
-        elif (paths := await self.on_thread(look)) and name == "memory":
+        elif paths := await self.on_thread(look):
             await self.of(project, lambda store: store.found_all(paths))
-        elif paths:
-            self.mail.found(paths)
 
     def _has_book(self, project: str) -> bool:
         """Whether anything was ever written. A memory that nobody uses costs no file: not on a full disk either."""

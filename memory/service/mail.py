@@ -15,7 +15,7 @@ import hashlib
 import os
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -35,7 +35,6 @@ from supervisor.kernel.errors import HostError, NightcrewError, Refused, UsageEr
 from supervisor.kernel.format import rfc3339
 from supervisor.kernel.prompt import handed_over
 from supervisor.kernel.states import FINAL
-from supervisor.server.wakeups import was_set
 
 if TYPE_CHECKING:
     from memory.files import Layout
@@ -51,7 +50,7 @@ OnThread = Callable[[Callable[[], Any]], Coroutine[Any, Any, Any]]
 STEP_S = 0.5
 """Seconds between two looks at what became of texts, and at which tasks have ended."""
 SCAN_EVERY = 10
-"""Steps between two looks for files that somebody put there and that no event told of."""
+"""Steps between two looks for files that somebody put into a mailbox: 5 s."""
 _WAITS = "not sent"
 """What `MailDesk.post` refuses with when a message may come later."""
 
@@ -87,7 +86,7 @@ class MailDesk:
         self.waiters: dict[str, list[Waiter]] = defaultdict(list)
         self.under_way: set[asyncio.Task[None]] = set()
         """Files that are being written or moved."""
-        self.ready, self._came = asyncio.Event(), asyncio.Event()
+        self.ready = asyncio.Event()
         self._last_ms = 0
         self._seen: dict[tuple[str, str], int] = {}
         """When `new/` of a mailbox changed last, as of the last scan that left nothing for later."""
@@ -295,16 +294,11 @@ class MailDesk:
             await asyncio.sleep(STEP_S)
         turn = 0
         while True:
-            came = self._came.is_set()
-            self._came.clear()
             await self._tried(self.step)
-            if came or self._unfinished or turn % SCAN_EVERY == 0:
+            if self._unfinished or turn % SCAN_EVERY == 0:
                 await self._tried(self.scan)
             turn += 1
-            if came:  # a flood of files costs a look each step, and no more
-                await asyncio.sleep(STEP_S)
-            else:
-                await was_set(self._came, STEP_S)
+            await asyncio.sleep(STEP_S)
 
     async def _tried(self, work: Callable[[], Coroutine[Any, Any, None]]) -> bool:
         """Whether it was done: a full disk, most often, and it is tried again with the next step."""
@@ -409,11 +403,6 @@ class MailDesk:
         task = asyncio.get_running_loop().create_task(done())
         self.under_way.add(task)
         task.add_done_callback(self.under_way.discard)
-
-    def found(self, paths: Iterable[str]) -> None:
-        """Files of mailboxes changed, by their paths: look soon for those that somebody put there."""
-        if any(mail_rows.one(self.db, id_of(path.rpartition("/")[2])) is None for path in paths):
-            self._came.set()
 
     async def scan(self) -> None:
         """Look once at the mailboxes of every project for files that somebody put there himself: a person, or an agent without a sandbox.
@@ -751,12 +740,6 @@ def changed(mail: Path, owner: str) -> int:
     except OSError:
         return 0
     return seen.st_mtime_ns if seen is not None else 0
-
-
-def is_arrival(path: str) -> bool:
-    """Whether a path below the directory of all mailboxes is that of a file in `new/` of one of them."""
-    parts = path.split("/")
-    return len(parts) in (3, 4) and parts[-2] == NEW and not parts[-1].startswith(".")
 
 
 def id_of(name: str) -> str:

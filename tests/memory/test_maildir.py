@@ -43,9 +43,3 @@ def test_a_link_anywhere_on_the_way_is_not_followed(tmp_path: Path, part: str) -
             box.put("a", "x")
     assert not [file for file in outside.rglob("*") if file.is_file()]
     assert mail.owners(root) in ([], ["run/task"])
-
-
-def test_which_files_below_the_mailboxes_have_arrived() -> None:
-    arrived = ["person/new/a.md", "1123-k3f9/lint/new/a.md", "1123-k3f9/lint/new/note.txt"]
-    others = ["new/a.md", "person/cur/a.md", "person/tmp/a.md", "1123-k3f9/lint/new/.a.md", "1123-k3f9/lint/new/x/a.md", "a.md"]
-    assert [path for path in arrived + others if mail.is_arrival(path)] == arrived

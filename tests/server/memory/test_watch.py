@@ -71,8 +71,7 @@ async def test_a_persons_write_wakes_who_waits_and_is_journalled(tmp_path: Path)
     assert {one["path"] for line in data for one in line["changes"]} == {"procedural/other.md", PLAN}
 
 
-async def test_mail_that_a_person_puts_by_hand_is_taken_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mail, "SCAN_EVERY", 10**9)  # one look at the beginning
+async def test_mail_that_a_person_puts_by_hand_is_taken(tmp_path: Path) -> None:
     async with memory_desk(tmp_path) as kit:
         new = kit.desk.layout(PROJECT).mailbox("person") / "new"
         new.mkdir(parents=True)
@@ -85,7 +84,6 @@ async def test_mail_that_a_person_puts_by_hand_is_taken_at_once(tmp_path: Path, 
 
 
 async def test_what_is_written_slowly_is_taken_when_it_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mail, "SCAN_EVERY", 10**9)
     monkeypatch.setattr(rescan, "STILL_NS", 10**18)
     monkeypatch.setattr(mail, "EMPTY_S", 1e9)
     async with memory_desk(tmp_path) as kit:
@@ -393,7 +391,7 @@ async def test_a_wake_up_keeps_nobody_from_leaving(tmp_path: Path) -> None:
     """The cancellation and the wake-up come in one round of the loop."""
     async with memory_desk(tmp_path) as kit:
         alone = desk.MemoryWatch(kit.desk, kit.loop.clock, kit.loop.alert)
-        alone.follow(PROJECT, "mail", Rescan(kit.home.project(PROJECT), "mail", lambda _: False, time.time_ns))
+        alone.follow(PROJECT, Rescan(kit.home.project(PROJECT), "memory", lambda _: False, time.time_ns))
         task = asyncio.create_task(alone.run())
         await eventually(lambda: alone.walks and alone._wake._waiters, "it to rest")
         alone._wake.set()
