@@ -19,9 +19,9 @@ from urllib.parse import quote
 import zstandard
 from aiohttp import web
 
-from supervisor.gateway import wire
 from supervisor.gateway.account.charges import RecordingRow
-from supervisor.gateway.wire.requests import Endpoint, Recognised
+from supervisor.gateway.wire.headers import error as api_error
+from supervisor.gateway.wire.requests import Endpoint, Recognised, recognise
 from supervisor.host import files
 from supervisor.host.clock import Clock
 from supervisor.kernel.errors import NightcrewError, NotFound, Refused, ToolFailed
@@ -239,7 +239,7 @@ def application(shelf: Shelf, *, paced: bool = False) -> web.Application:
     """Answers any client, whatever its key. `paced`: each piece as long after the first as it came then."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        way = wire.recognise(request.method, request.raw_path)
+        way = recognise(request.method, request.raw_path)
         if way is not None and way.endpoint is Endpoint.PROBE:
             return web.Response(headers={HEADER: shelf.run})
         body = await request.read()
@@ -259,7 +259,7 @@ def application(shelf: Shelf, *, paced: bool = False) -> web.Application:
 
 
 def _missing(shelf: Shelf, api: Api | None, why: str) -> web.Response:
-    headers, body = wire.error(api or Api.ANTHROPIC, 404, why, None)
+    headers, body = api_error(api or Api.ANTHROPIC, 404, why, None)
     return web.Response(status=404, headers={**headers, HEADER: shelf.run}, body=body)
 
 

@@ -13,15 +13,16 @@ from typing import Any, NamedTuple
 from aiohttp import web
 from multidict import CIMultiDict
 
-from supervisor.gateway import wire
 from supervisor.gateway.account.charges import BATCH, BATCH_PART, NEVER_SENT, OpenRow, SettledRow, TurnedAwayRow
 from supervisor.gateway.account.writer import BatchBook, Kept
 from supervisor.gateway.admission.budget import Never
 from supervisor.gateway.admission.types import Agent, BatchEnded, BatchHold, End, LaneKey, NightCap, Usage, model_class
 from supervisor.gateway.proxy.forward import RequestContext, Way, bound_of, key_of
 from supervisor.gateway.proxy.upstreams import Cut, Outgoing, Reply, Unreachable
-from supervisor.gateway.wire.answers import BatchAsked
-from supervisor.gateway.wire.requests import Asked, BadRequest, Endpoint, Recognised
+from supervisor.gateway.wire.answers import BatchAsked, read_result
+from supervisor.gateway.wire.headers import auth_headers
+from supervisor.gateway.wire.headers import error as api_error
+from supervisor.gateway.wire.requests import Asked, BadRequest, Endpoint, Recognised, target
 from supervisor.kernel.errors import NightcrewError
 from supervisor.kernel.gateway_settings import Api
 
@@ -104,10 +105,10 @@ class BatchKeeper:
         found = self._context.upstream(upstream)
         if found is None:
             raise Lost(f"the upstream {upstream} cannot be used")
-        headers = {"anthropic-version": VERSION, "Accept-Encoding": "identity", **wire.auth_headers(Api.ANTHROPIC, found[1])}
+        headers = {"anthropic-version": VERSION, "Accept-Encoding": "identity", **auth_headers(Api.ANTHROPIC, found[1])}
         headers |= {"anthropic-beta": beta} if beta else {}
         headers |= {"Content-Type": "application/json"} if body is not None else {}
-        outgoing = Outgoing(method, wire.target(found[0].url, recognised), CIMultiDict(headers), body, found[1])
+        outgoing = Outgoing(method, target(found[0].url, recognised), CIMultiDict(headers), body, found[1])
         try:
             with await self._context.upstreams.send(upstream, outgoing) as reply:
                 yield reply
@@ -181,7 +182,7 @@ class BatchKeeper:
         usage, cost, missing = Usage(), 0.0, 0
         each = replace(kept.row.bound, input=kept.row.bound.input // kept.requests, output=kept.row.bound.output // kept.requests)
         async for line in self._lines(kept):
-            result = wire.read_result(line)
+            result = read_result(line)
             if result is not None and not result.served:
                 continue
             took = result.usage if result is not None else None
@@ -435,5 +436,5 @@ def _asked(model: str, max_tokens: int | None) -> Asked:
 
 
 def _error(status: int, why: str, retry_after_s: int | None = None) -> web.Response:
-    headers, body = wire.error(Api.ANTHROPIC, status, why, retry_after_s)
+    headers, body = api_error(Api.ANTHROPIC, status, why, retry_after_s)
     return web.Response(status=status, headers=headers, body=body)

@@ -15,7 +15,7 @@ from aiohttp import web
 from aiohttp.http_writer import StreamWriter
 from multidict import CIMultiDict
 
-from supervisor.gateway import replay, wire
+from supervisor.gateway import replay
 from supervisor.gateway.account.charges import NEVER_SENT, REFUSED, OpenRow, Prices, SettledRow, TurnedAwayRow
 from supervisor.gateway.account.writer import Account
 from supervisor.gateway.admission.budget import FASTEST, Never, Wait
@@ -51,7 +51,9 @@ from supervisor.gateway.admission.types import (
 from supervisor.gateway.keys import Keyring, Log
 from supervisor.gateway.proxy.upstreams import Cut, Reply, Unreachable, Upstreams, outgoing
 from supervisor.gateway.replay import Recorder
-from supervisor.gateway.wire.headers import dear_word, price_factor
+from supervisor.gateway.wire.answers import Answer
+from supervisor.gateway.wire.headers import HOP_BY_HOP, dear_word, failure, observed, price_factor, refusal
+from supervisor.gateway.wire.headers import error as api_error
 from supervisor.gateway.wire.requests import Asked, Endpoint, Recognised, names_input
 from supervisor.host.clock import Clock
 from supervisor.kernel.gateway_settings import Api, GatewaySettings, Route, Upstream
@@ -332,7 +334,7 @@ def passed_back(headers: Iterable[tuple[str, str]], queued_s: float, *, own_logi
 
 
 def _is_passed_back(name: str, *, own_login: bool, keeps_length: bool) -> bool:
-    if name in wire.HOP_BY_HOP or (name == "content-length" and not keeps_length):
+    if name in HOP_BY_HOP or (name == "content-length" and not keeps_length):
         return False
     return own_login or not name.startswith(_SHARED_STATE)
 
@@ -458,7 +460,7 @@ def _bound_usd(context: RequestContext, call: ProxiedRequest) -> float | None:
 
 def own_answer(call: ProxiedRequest, status: int, why: str, retry_after_s: int | None = None) -> web.Response:
     """An error of ours, in the shape that the client's API has."""
-    headers, body = wire.error(call.asked.api, status, why, retry_after_s)
+    headers, body = api_error(call.asked.api, status, why, retry_after_s)
     return web.Response(status=status, headers=headers, body=body)
 
 
@@ -487,7 +489,7 @@ class Sending:
     settled: bool = False
     first_byte_at: float | None = None
     observed: Observed = NOTHING_OBSERVED
-    answer: wire.Answer | None = None
+    answer: Answer | None = None
     client: _Response | None = None
     began: bool = False
     tape: replay.Tape | None = None
@@ -562,9 +564,9 @@ class Sending:
             return own_answer(self.call, 502, why)
         if reply.status >= 400:
             return await self._failed(reply, headers, upstream)
-        self.observed = wire.observed(self.call.asked.api, headers)
+        self.observed = observed(self.call.asked.api, headers)
         self.context.admission.tell(Responded(self.call.ticket, self.observed))
-        self.answer = wire.Answer(self.call.asked, self.call.asked.usage_edit is not None)
+        self.answer = Answer(self.call.asked, self.call.asked.usage_edit is not None)
         self.context.account.watch(self.row, self.answer.said)
         return await self._stream(reply, self.answer, upstream)
 
@@ -574,10 +576,10 @@ class Sending:
             body = await reply.start(_ERROR_MAX)
         except Cut as error:
             raise _Unserved(Refusal.UNREACHABLE, detail=f"{reply.status}, and {error.why}") from None
-        refused = wire.refusal(self.call.asked.api, reply.status, headers, body[:_ERROR_MAX])
+        refused = refusal(self.call.asked.api, reply.status, headers, body[:_ERROR_MAX])
         if refused is not None and not (refused[0] is Refusal.KEY_REFUSED and upstream.key.kind == "client"):
             raise _Unserved(refused[0], refused[1], f"{reply.status}")
-        self.observed = wire.observed(self.call.asked.api, headers)
+        self.observed = observed(self.call.asked.api, headers)
         client = await self._begin(reply, upstream)
         try:
             while body:
@@ -590,7 +592,7 @@ class Sending:
         await client.write_eof()
         return client
 
-    async def _stream(self, reply: Reply, answer: wire.Answer, upstream: Upstream) -> web.StreamResponse:
+    async def _stream(self, reply: Reply, answer: Answer, upstream: Upstream) -> web.StreamResponse:
         """Pass on each piece as it comes, and read it beside that."""
         try:
             while chunk := await reply.chunk():
@@ -610,7 +612,7 @@ class Sending:
             return self._cut(self.client, error.why)
         return await self._finish(self.client or await self._begin(reply, upstream), answer, b"")
 
-    async def _finish(self, client: _Response, answer: wire.Answer, out: bytes) -> web.StreamResponse:
+    async def _finish(self, client: _Response, answer: Answer, out: bytes) -> web.StreamResponse:
         """`out`, which is not sent yet, and the end of the answer go out together."""
         out += answer.finish()
         self._record(out)
@@ -618,15 +620,15 @@ class Sending:
         await self._write(client, out, last=True)
         return client
 
-    def _tell_began(self, answer: wire.Answer) -> None:
+    def _tell_began(self, answer: Answer) -> None:
         if answer.began and not self.began:
             self.began = True
             if answer.usage is not None:
                 self.context.admission.tell(Began(self.call.ticket, answer.usage))
 
-    def _check_first(self, answer: wire.Answer) -> None:
+    def _check_first(self, answer: Answer) -> None:
         """Treat an error inside a 200, before any text, as a 529: the client need not see it."""
-        why = wire.failure(self.call.asked.api, answer.failed) if answer.failed and not answer.output_so_far_bytes else None
+        why = failure(self.call.asked.api, answer.failed) if answer.failed and not answer.output_so_far_bytes else None
         if why is not None:
             raise _Unserved(why, self.observed, f"{self.status} with {answer.failed} in it")
 

@@ -17,7 +17,6 @@ from aiohttp import web
 from aiohttp.streams import StreamReader
 
 from supervisor.features.night import rows as night_rows
-from supervisor.gateway import wire
 from supervisor.gateway.account import reading
 from supervisor.gateway.admission.types import Agent, NightCap, Refusal
 from supervisor.gateway.proxy.batches import BatchCall, Batches
@@ -36,8 +35,10 @@ from supervisor.gateway.proxy.forward import (
     way,
 )
 from supervisor.gateway.proxy.upstreams import Cut, Reply, Unreachable, outgoing
-from supervisor.gateway.wire.headers import carried
-from supervisor.gateway.wire.requests import OF_BATCHES, Asked, BadRequest, Endpoint, Recognised, Turned
+from supervisor.gateway.wire.answers import read_batch
+from supervisor.gateway.wire.headers import carried, refusal
+from supervisor.gateway.wire.headers import error as api_error
+from supervisor.gateway.wire.requests import OF_BATCHES, Asked, BadRequest, Endpoint, Recognised, Turned, read, recognise, upgrade_refused
 from supervisor.host import secrets
 from supervisor.kernel import codec
 from supervisor.kernel.audit import Level
@@ -415,12 +416,12 @@ async def _answered(call: ProxiedRequest, reply: Reply, upstream: Upstream, agai
             begun = await reply.chunk()
     except Cut as error:
         return _Failed(503, f"the upstream {upstream.name} cannot be reached: {error.why}")
-    refused = wire.refusal(call.asked.api, reply.status, reply.lower(), begun[:_ERROR_MAX])
+    refused = refusal(call.asked.api, reply.status, reply.lower(), begun[:_ERROR_MAX])
     if refused is not None and not (own_login and refused[0] is Refusal.KEY_REFUSED):
-        refusal, seen = refused
-        status = 429 if reply.status == 429 and refusal not in _LASTING else 503
-        lasts = refusal in _LASTING and (again > 0 or refusal is not Refusal.KEY_REFUSED)  # good keys are refused for moments
-        return _Failed(status, f"the upstream {upstream.name} did not serve this: {refusal}", seen.retry_after_s, lasts)
+        kind, seen = refused
+        status = 429 if reply.status == 429 and kind not in _LASTING else 503
+        lasts = kind in _LASTING and (again > 0 or kind is not Refusal.KEY_REFUSED)  # good keys are refused for moments
+        return _Failed(status, f"the upstream {upstream.name} did not serve this: {kind}", seen.retry_after_s, lasts)
     client = web.StreamResponse(
         status=reply.status,
         reason=reply.reason,
@@ -471,9 +472,9 @@ class RequestHandler:
             if page := self._pages.get(request.raw_path):
                 return await page(request)
             headers = {name.lower(): value for name, value in request.headers.items()}
-            if refused := wire.upgrade_refused(request.method, request.raw_path, headers):
+            if refused := upgrade_refused(request.method, request.raw_path, headers):
                 return _last(web.Response(status=refused[0], headers=refused[1], body=refused[2]))
-            recognised = wire.recognise(request.method, request.raw_path)
+            recognised = recognise(request.method, request.raw_path)
             if recognised is None:
                 raise Turned(404, "no such address; only the providers' own are passed on")
             if recognised.endpoint is Endpoint.PROBE:
@@ -521,7 +522,7 @@ class RequestHandler:
             body = await held.read(request)
             if recognised.endpoint in OF_BATCHES:
                 return await self._batch(request, recognised, headers, caller.agent, body)
-            asked = wire.read(recognised, headers, body)
+            asked = read(recognised, headers, body)
             chosen = self._way(asked, caller)
             await self._prime(caller.agent)
             lane, ticket = lane_of(asked, chosen), next(self._tickets)
@@ -535,7 +536,7 @@ class RequestHandler:
     async def _batch(
         self, request: web.BaseRequest, recognised: Recognised, headers: Mapping[str, str], agent: Agent, body: bytes
     ) -> web.StreamResponse:
-        asked = wire.read_batch(body) if (request.method, recognised.endpoint) == ("POST", Endpoint.BATCHES) else None
+        asked = read_batch(body) if (request.method, recognised.endpoint) == ("POST", Endpoint.BATCHES) else None
         chosen = self._way(Asked(Api.ANTHROPIC, recognised.endpoint, asked.model if asked else ""), Caller(agent, own_login=False))
         await self._prime(agent)
         return await self._batches.serve(BatchCall(request, recognised, headers, agent, body, asked, chosen, self._is_capped(agent)))
@@ -581,7 +582,7 @@ class RequestHandler:
     def _answer(self, request: web.BaseRequest, recognised: Recognised | None, turned: Turned) -> web.Response:
         if request.writer.output_size:
             request.protocol.force_close()  # an answer has begun: nothing can be said any more but that it is broken
-        headers, body = wire.error(recognised.api if recognised is not None else None, turned.status, turned.why, turned.retry_after_s)
+        headers, body = api_error(recognised.api if recognised is not None else None, turned.status, turned.why, turned.retry_after_s)
         response = web.Response(status=turned.status, headers=headers, body=body)
         unread = request.can_read_body and not request.content.at_eof()
         return _last(response) if unread or isinstance(turned, _Denied) else response

@@ -25,8 +25,10 @@ from aiohttp.streams import StreamReader
 from multidict import CIMultiDict
 from yarl import URL
 
-from supervisor.gateway import keys, wire
-from supervisor.gateway.wire.headers import carried
+from supervisor.gateway import keys
+from supervisor.gateway.wire.answers import BadEncoding, Decoder, decoder
+from supervisor.gateway.wire.headers import CLIENT_AUTH_HEADERS, HOP_BY_HOP, KeyFilter, auth_headers, carried, passable, reason
+from supervisor.gateway.wire.requests import sent_body, target
 from supervisor.host import secrets
 from supervisor.kernel.format import duration
 from supervisor.kernel.gateway_settings import Upstream
@@ -105,23 +107,23 @@ class Reply:
         self._timeouts = timeouts
         self._key = key
         self._pause = pause
-        self._filter = wire.KeyFilter(key)
+        self._filter = KeyFilter(key)
         self._more = False
         """The last piece was full: the next one may be there already."""
         self.status = head.code
-        self.reason = wire.reason(head.reason, key)
+        self.reason = reason(head.reason, key)
         """None: the one that the standard has for the status."""
-        self.headers: Mapping[str, str] = wire.passable(head.headers, key)
+        self.headers: Mapping[str, str] = passable(head.headers, key)
         self.unreadable = ""
         """Why its body cannot be decoded; it then reads as empty."""
-        self._decoder: wire.Decoder | None = None
+        self._decoder: Decoder | None = None
         coded = ",".join(head.headers.getall("Transfer-Encoding", ())).lower().replace(" ", "")
         if coded not in ("", "chunked", "identity"):
             self.unreadable = f"cannot be read here: {coded[:60]!r} on its way"
         if encodings := head.headers.getall("Content-Encoding", ()):
             try:
-                self._decoder = wire.decoder(",".join(encodings), _PIECE_MAX)
-            except wire.BadEncoding as error:
+                self._decoder = decoder(",".join(encodings), _PIECE_MAX)
+            except BadEncoding as error:
                 self.unreadable = str(error)
             left_out = ("content-encoding", "content-length") if self._decoder or self.unreadable else ("content-encoding",)
             self.headers = CIMultiDict((name, text) for name, text in self.headers.items() if name.lower() not in left_out)
@@ -167,7 +169,7 @@ class Reply:
                 if not (came := await self._read()):
                     break
                 self._decoder.give(came)
-        except wire.BadEncoding as error:
+        except BadEncoding as error:
             raise Cut(f"its body is not encoded as it says: {error}") from None
         if not decoded and not self._decoder.is_done:
             raise Cut("it broke off before its end")
@@ -350,8 +352,8 @@ def _tls(error: BaseException) -> str:
 
 
 _NOT_SENT = (
-    wire.CLIENT_AUTH_HEADERS
-    | wire.HOP_BY_HOP
+    CLIENT_AUTH_HEADERS
+    | HOP_BY_HOP
     | {"host", "content-length", "accept-encoding", "expect", "forwarded", "x-goog-fieldmask", "x-http-method-override"}
     | {"x-vertex-ai-llm-request-type", "x-vertex-ai-llm-shared-request-type"}
 )
@@ -370,10 +372,10 @@ def outgoing(call: ProxiedRequest, upstream: Upstream, key: str) -> Outgoing:
     left_out = _NOT_SENT | _listed(came) | (frozenset() if own_login else _OF_THE_KEY)
     headers = CIMultiDict((name, value) for name, value in came.items() if _is_sent(name.lower(), left_out) and _is_text(value))
     headers["Accept-Encoding"] = "identity"
-    headers.update(_own_login(came) if own_login else wire.auth_headers(call.asked.api, key) if key else {})
+    headers.update(_own_login(came) if own_login else auth_headers(call.asked.api, key) if key else {})
     model = call.way.as_model or None
-    body = wire.sent_body(call.asked, call.body, model=model) if call.request.method == "POST" else None
-    return Outgoing(call.request.method, wire.target(upstream.url, call.recognised, model=model), headers, body, key)
+    body = sent_body(call.asked, call.body, model=model) if call.request.method == "POST" else None
+    return Outgoing(call.request.method, target(upstream.url, call.recognised, model=model), headers, body, key)
 
 
 def _is_sent(name: str, left_out: Container[str]) -> bool:
@@ -394,5 +396,5 @@ def _listed(headers: Mapping[str, str]) -> frozenset[str]:
 def _own_login(headers: Mapping[str, str]) -> dict[str, str]:
     """The client's own keys; a header in which our token stands is not one."""
     lower = {name.lower(): value for name, value in headers.items()}
-    names = [name for name in wire.CLIENT_AUTH_HEADERS if name in lower and name not in wire.HOP_BY_HOP and name != "cookie"]
+    names = [name for name in CLIENT_AUTH_HEADERS if name in lower and name not in HOP_BY_HOP and name != "cookie"]
     return {name: lower[name] for name in names if not any(text.startswith(secrets.PREFIX) for text in carried({name: lower[name]}))}
