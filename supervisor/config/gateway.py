@@ -44,9 +44,6 @@ class LimitsModel(Strict):
     otpm: PerMinute | None = None
     tpm: PerMinute | None = None
 
-    def limits(self) -> Limits:
-        return into(Limits, self)
-
 
 class UpstreamModel(LimitsModel):
     """`[upstream.NAME]`: an account at a server that speaks one of the three APIs."""
@@ -102,8 +99,8 @@ class UpstreamModel(LimitsModel):
             name=name,
             url=(self.url or HOMES[api]).rstrip("/").removesuffix(_PREFIX[api]),
             key=KeySource("command", argv=tuple(self.key_command)) if self.key_command else KeySource(self.key, self.key_file or ""),
-            limits=self.limits(),
-            classes={model_class: limits.limits() for model_class, limits in self.classes.items()},
+            limits=into(Limits, self),
+            classes={model_class: into(Limits, limits) for model_class, limits in self.classes.items()},
             cached_counts=api is not Api.ANTHROPIC if self.cached_counts is None else self.cached_counts,
         )
 
@@ -125,10 +122,6 @@ class RouteModel(Strict):
         if self.fallback and self.fallback in (self.model, self.as_model):
             raise ValueError("a fallback is another model")
         return self
-
-    def route(self) -> Route:
-        """As the core knows it."""
-        return into(Route, self)
 
 
 class QuotaModel(Strict):
@@ -212,7 +205,7 @@ def settings(keys: GatewayKeys, stored: Path | None) -> GatewaySettings:
     gateway = keys.gateway
     return GatewaySettings(
         upstreams=tuple(upstreams),
-        routes=tuple(route.route() for route in keys.route),
+        routes=tuple(into(Route, route) for route in keys.route),
         quotas=tuple(model.quota(name) for name, model in keys.quota.items()),
         policy=into(Policy, gateway),
         keep_days=gateway.keep / 86400,

@@ -42,7 +42,6 @@ from supervisor.kernel.night import NightDefaults, Window
 from supervisor.kernel.retention import Keep, Limit
 from supervisor.kernel.spec import MemoryTerms, Settings
 from supervisor.kernel.spec import Size as TaskGets
-from supervisor.kernel.telemetry import Terms as RulesTerms
 from supervisor.kernel.telemetry import Terms as TelemetryTerms
 
 # Notify
@@ -111,7 +110,7 @@ def _receiver(number: int, url: str) -> Receiver:
 # `[telemetry]` of the user's file: where spans go. A repository's own file cannot say it: what is sent tells of all repositories.
 
 
-_TELEMETRY_TERMS = RulesTerms()
+_TELEMETRY_TERMS = TelemetryTerms()
 _ENDPOINT = re.compile(r"https?://[^\s/@?#]+(/[^\s?#]*)?")
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _SOURCE = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*|file:[^\x00]+")
@@ -143,11 +142,11 @@ class TelemetryModel(Strict):
                 raise ValueError(f'{name} is neither "env:NAME" nor "file:PATH": a secret does not belong into this file')
         return value
 
-    def terms(self) -> RulesTerms:
+    def terms(self) -> TelemetryTerms:
         """As the core knows them; an endpoint without a path gets that of the protocol."""
         bare = self.endpoint.count("/") == 2 or (self.endpoint.endswith("/") and self.endpoint.count("/") == 3)
         endpoint = f"{self.endpoint.rstrip('/')}{PATH}" if self.endpoint and bare else self.endpoint
-        return into(RulesTerms, self, endpoint=endpoint)
+        return into(TelemetryTerms, self, endpoint=endpoint)
 
 
 # User
@@ -242,10 +241,6 @@ class NightModel(Strict):
     ask_max: Annotated[int, Field(ge=1, le=1000)] = _NIGHT.ask_max
     quiet_hours: WindowOfDay | None = None
 
-    def defaults(self) -> NightDefaults:
-        """As the core knows it."""
-        return into(NightDefaults, self)
-
 
 class LeadModel(Strict):
     """`[lead]`: who sums an analysis up in prose."""
@@ -266,10 +261,6 @@ class SizeModel(Strict):
     memory_max: Annotated[Size, Field(ge=MIN_MEMORY)] | None = None
     model: dict[str, Annotated[str, Field(min_length=1, max_length=1000)]] = Field(default_factory=dict)
 
-    def size(self) -> TaskGets:
-        """As the core knows it."""
-        return into(TaskGets, self, models=self.model)
-
 
 class AssignModel(Strict):
     """One `[[assign]]`: which kind and model a task gets that does not say so."""
@@ -286,20 +277,12 @@ class AssignModel(Strict):
             raise ValueError("it gives nothing: say kind, model or both")
         return self
 
-    def rule(self, where: str) -> Rule:
-        """As the core knows it."""
-        return into(Rule, self, where=where)
-
 
 class LimitModel(Strict):
     """One sort of thing in `[keep]`: by age, by size, or both."""
 
     age: Annotated[Duration, Field(ge=3600, le=3650 * 86400)] | None = None
     size: Annotated[Size, Field(ge=2**20)] | None = None
-
-    def limit(self) -> Limit:
-        """As the core knows it."""
-        return into(Limit, self)
 
 
 class KeepModel(Strict):
@@ -312,7 +295,7 @@ class KeepModel(Strict):
 
     def keep(self, account_s: float) -> Keep:
         """As the core knows it; recordings stay as long as the account's rows, `account_s`, where nothing else is said."""
-        given = {name: found.limit() for name in type(self).model_fields if (found := getattr(self, name)) is not None}
+        given = {name: into(Limit, found) for name in type(self).model_fields if (found := getattr(self, name)) is not None}
         return Keep(**{"recordings": Limit(account_s), **given})
 
 
@@ -331,10 +314,6 @@ class MemoryModel(Strict):
     episodic: Annotated[Duration, Field(ge=86400, le=3650 * 86400)] = _MEMORY.episodic_s
     unread: Annotated[Duration, Field(ge=86400, le=3650 * 86400)] = _MEMORY.unread_s
     tell_conflicts: bool = _MEMORY.tell_conflicts
-
-    def terms(self) -> MemoryTerms:
-        """As the core knows it."""
-        return into(MemoryTerms, self)
 
 
 class UserModel(GatewayKeys):
@@ -385,8 +364,8 @@ def settings(model: UserModel, usable_cores: int) -> Settings:
         Settings, model, model.limits, model.cores, queue,
         slots=model.slots if model.slots is not None else capacity.start(usable_cores), grows=model.slots is None, growth=queue.growth(),
         admission=into(Limits, queue), cores_reserve=model.cores.reserve, lead_model=model.lead.model, agent_kind=model.agents.kind,
-        keep=model.keep.keep(model.gateway.keep), memory=model.memory.terms(), batch_window=batch.window,
-        batch_when_idle=batch.when_idle, night=model.night.defaults(),
+        keep=model.keep.keep(model.gateway.keep), memory=into(MemoryTerms, model.memory), batch_window=batch.window,
+        batch_when_idle=batch.when_idle, night=into(NightDefaults, model.night),
     )  # fmt: skip
 
 
@@ -397,7 +376,7 @@ def choices(file: Path, kinds: Mapping[str, Kind]) -> Choices:
     for name, sized in model.size.items():
         for kind in sized.model:
             _agent(kind, kinds, file, ["size", name, "model"])
-    return Choices(_rules(model, file, kinds), {name: sized.size() for name, sized in model.size.items()})
+    return Choices(_rules(model, file, kinds), {name: into(TaskGets, sized, models=sized.model) for name, sized in model.size.items()})
 
 
 def _agent(kind: str, kinds: Mapping[str, Kind], file: Path, where: list[str | int]) -> None:
@@ -414,7 +393,7 @@ def _rules(found: UserModel, file: Path, kinds: Mapping[str, Kind]) -> tuple[Rul
         text = read_text(file)
         if model.kind:
             _agent(model.kind, kinds, file, ["assign", index, "kind"])
-        rules.append(model.rule(f"{file.name}:{line_of(text, ['assign', index])}"))
+        rules.append(into(Rule, model, where=f"{file.name}:{line_of(text, ['assign', index])}"))
     return tuple(rules)
 
 

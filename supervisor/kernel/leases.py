@@ -195,11 +195,6 @@ class WaitKind(StrEnum):
     RATE = "rate"
     MEMORY = "memory"
 
-    @property
-    def has_holder(self) -> bool:
-        """Whether somebody must act before it can end."""
-        return self not in (WaitKind.RATE, WaitKind.MEMORY)
-
 
 @dataclass(frozen=True, slots=True)
 class Wait:
@@ -420,11 +415,6 @@ def stuck(waits: Iterable[Wait]) -> set[str]:
                 if not blocked[every[index].task]:
                     able.append(every[index].task)
     return {task for task, number in blocked.items() if number}
-
-
-def cycle(waits: Iterable[Wait], new: Wait) -> Cycle:
-    """`WaitGraph.cycle` of these waits."""
-    return WaitGraph(waits).cycle(new)
 
 
 def victim(found: Collection[Wait], importance: Callable[[str], int]) -> Wait | None:

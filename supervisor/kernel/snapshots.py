@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from supervisor.kernel import codec
 from supervisor.kernel.errors import NeedsHuman, Refused
 from supervisor.kernel.format import duration, many
+from supervisor.kernel.states import after
 
 if TYPE_CHECKING:
     from supervisor.kernel.spec import TaskSpec
@@ -81,11 +82,8 @@ TRANSITIONS: Final[Mapping[SnapshotState, Mapping[str, SnapshotState]]] = {
 
 
 def snapshot_after(state: SnapshotState, event: str) -> SnapshotState:
-    """The state that `event` leads to. Raises `Refused` when the table has no such step."""
-    try:
-        return TRANSITIONS[state][event]
-    except KeyError:
-        raise Refused("cannot", on=f"take '{event}' for a snapshot", why=f"it is {state}") from None
+    """`after` of a snapshot."""
+    return after(TRANSITIONS, state, event, f"take '{event}' for a snapshot")
 
 
 @dataclass(frozen=True, slots=True)

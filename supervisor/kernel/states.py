@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypeVar
 
 from supervisor.kernel.errors import Refused
 
@@ -178,20 +178,25 @@ ATTEMPT_TRANSITIONS: Final[Mapping[AttemptState, Mapping[str, AttemptState]]] = 
 }
 
 
-def task_after(state: TaskState, event: str) -> TaskState:
-    """The state that `event` leads to. Raises `Refused` when the table has no such step."""
+S = TypeVar("S", bound=StrEnum)
+
+
+def after(table: Mapping[S, Mapping[str, S]], state: S, event: str, on: str) -> S:
+    """The state that `event` leads to in a table of states. Raises `Refused` when the table has no such step."""
     try:
-        return TASK_TRANSITIONS[state][event]
+        return table[state][event]
     except KeyError:
-        raise Refused("cannot", on=f"{event} a task", why=f"it is {state}") from None
+        raise Refused("cannot", on=on, why=f"it is {state}") from None
+
+
+def task_after(state: TaskState, event: str) -> TaskState:
+    """`after` of a task."""
+    return after(TASK_TRANSITIONS, state, event, f"{event} a task")
 
 
 def attempt_after(state: AttemptState, event: str) -> AttemptState:
-    """The attempt state that `event` leads to. Raises `Refused` when the table has no such step."""
-    try:
-        return ATTEMPT_TRANSITIONS[state][event]
-    except KeyError:
-        raise Refused("cannot", on=f"take '{event}' for an attempt", why=f"it is {state}") from None
+    """`after` of an attempt."""
+    return after(ATTEMPT_TRANSITIONS, state, event, f"take '{event}' for an attempt")
 
 
 # Candidates

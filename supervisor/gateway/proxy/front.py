@@ -7,11 +7,12 @@ import contextlib
 import functools
 import itertools
 import sqlite3
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from aiohttp import web
 from aiohttp.streams import StreamReader
@@ -265,71 +266,63 @@ class Bodies:
 
     def __init__(self) -> None:
         self._all = 0
-        self._agents: dict[str, int] = {}
+        self._agents: Counter[str] = Counter()
 
-    def take(self, agent: str, size: int) -> None:
-        """Take `size` bytes of the room for a body of this agent. Raises Turned, and then nothing is taken."""
-        mine = self._agents.get(agent, 0) + size
-        if mine > ALL_MAX // AGENTS_PART:
-            raise Turned(429, "requests of this agent hold all the memory that one agent may have", _ROOM_AGAIN_S)
-        if self._all + size > ALL_MAX:
-            raise Turned(429, "requests hold all the memory that they may have", _ROOM_AGAIN_S)
-        self._agents[agent] = mine
-        self._all += size
+    @contextlib.contextmanager
+    def room(self, agent: str) -> Iterator[Callable[[int], None]]:
+        """Give a function that takes so many bytes more for a body of this agent. It raises Turned, and then takes none; all that it took
+        is given back when the `with` block ends."""
+        held = 0
 
-    def give_back(self, agent: str, size: int) -> None:
-        """Give back what was taken for a body of this agent."""
-        self._all -= size
-        if left := self._agents.get(agent, 0) - size:
-            self._agents[agent] = left
-        else:
-            self._agents.pop(agent, None)
+        def take(size: int) -> None:
+            nonlocal held
+            if self._agents[agent] + size > ALL_MAX // AGENTS_PART:
+                raise Turned(429, "requests of this agent hold all the memory that one agent may have", _ROOM_AGAIN_S)
+            if self._all + size > ALL_MAX:
+                raise Turned(429, "requests hold all the memory that they may have", _ROOM_AGAIN_S)
+            self._agents[agent] += size
+            self._all += size
+            held += size
 
-
-class Body:
-    """The body of one request; its room is taken until the `with` block ends."""
-
-    def __init__(self, bodies: Bodies, agent: str) -> None:
-        self._bodies = bodies
-        self._agent = agent
-        self._taken = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bodies.give_back(self._agent, self._taken)
-
-    async def read(self, request: web.BaseRequest) -> bytes:
-        """All of it, as it came. A body that says how long it will be is refused before any of it is read. Raises Turned: there is no
-        room for it, or it is too long, too slow, or cut."""
-        if not request.can_read_body:
-            return b""
-        self._take(request.content_length or 0)
-        await _continue(request)
         try:
-            async with asyncio.timeout(BODY_S):
-                return await self._whole(request.content)
-        except TimeoutError:
-            raise BadRequest(408, f"the request did not arrive within {duration(BODY_S)}") from None
-        except web.RequestPayloadError:
-            raise BadRequest(400, "the request's body is misshapen") from None
+            yield take
+        finally:
+            self._all -= held
+            self._agents[agent] -= held
+            if not self._agents[agent]:
+                del self._agents[agent]
 
-    async def _whole(self, content: StreamReader) -> bytes:
-        pieces: list[bytes] = []
-        size = 0
-        while piece := await content.readany():
-            pieces.append(piece)
-            size += len(piece)
-            if size > BODY_MAX:
-                raise BadRequest(413, _TOO_LONG)
-            if size > self._taken:  # it did not say how long it would be
-                self._take(size - self._taken)
-        return b"".join(pieces)
 
-    def _take(self, size: int) -> None:
-        self._bodies.take(self._agent, size)
-        self._taken += size
+async def read_body(request: web.BaseRequest, take: Callable[[int], None]) -> bytes:
+    """Return the whole body, as it came. A body that says how long it will be is refused before any of it is read. Raises Turned: there is
+    no room for it, or it is too long, too slow, or cut."""
+    if not request.can_read_body:
+        return b""
+    said = request.content_length or 0
+    take(said)
+    await _continue(request)
+    try:
+        async with asyncio.timeout(BODY_S):
+            return await _whole(request.content, said, take)
+    except TimeoutError:
+        raise BadRequest(408, f"the request did not arrive within {duration(BODY_S)}") from None
+    except web.RequestPayloadError:
+        raise BadRequest(400, "the request's body is misshapen") from None
+
+
+async def _whole(content: StreamReader, said: int, take: Callable[[int], None]) -> bytes:
+    """`said`: the length that was taken already."""
+    pieces: list[bytes] = []
+    size = 0
+    while piece := await content.readany():
+        pieces.append(piece)
+        more = size + len(piece) - max(size, said)
+        size += len(piece)
+        if size > BODY_MAX:
+            raise BadRequest(413, _TOO_LONG)
+        if more > 0:  # it did not say how long it would be
+            take(more)
+    return b"".join(pieces)
 
 
 async def _continue(request: web.BaseRequest) -> None:
@@ -518,8 +511,8 @@ class RequestHandler:
         if context.stopped:
             raise Turned(503, "everything is stopped (nightcrew stop-all); nightcrew thaw lets it go on", _STOPPED_AGAIN_S)
         caller = await identify(self._roster, headers, recognised.token)
-        with Body(self._bodies, caller.agent.name) as held:
-            body = await held.read(request)
+        with self._bodies.room(caller.agent.name) as take:
+            body = await read_body(request, take)
             if recognised.endpoint in OF_BATCHES:
                 return await self._batch(request, recognised, headers, caller.agent, body)
             asked = read(recognised, headers, body)
