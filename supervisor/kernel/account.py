@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import heapq
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import add
 from typing import Any
 
 from supervisor.kernel import codec
@@ -213,7 +214,7 @@ class Range:
     high: float | None = None
 
     def __add__(self, other: Range) -> Range:
-        return Range(self.low + other.low, _sum(self.likely, other.likely), _sum(self.high, other.high))
+        return Range(self.low + other.low, _known(add, self.likely, other.likely), _known(add, self.high, other.high))
 
 
 NOTHING = Range(0.0, 0.0, 0.0)
@@ -276,7 +277,7 @@ def forecast(tasks: Sequence[Expected], slots: int, slots_by: str) -> Forecast:
     costs: dict[str, Range] = {}
     chains: dict[str, Range] = {}
     work, cost = NOTHING, NOTHING
-    for task in _in_order(tasks):
+    for task in [tasks[at] for at in in_order([(one.name, one.after) for one in tasks])]:
         chains[task.name] = chain = task.seconds + _longest([chains[name] for name in task.after if name in chains])
         work, cost = work + task.seconds, cost + task.dollars
         ends[task.name], costs[task.name] = _end(chain, work, slots), cost
@@ -299,24 +300,21 @@ def misfit(spans: Mapping[str, Range], bound: float) -> Misfit:
     return Misfit(tuple(out), tuple(maybe), tuple(unknown))
 
 
-def _in_order(tasks: Sequence[Expected]) -> list[Expected]:
-    """As given, but each after what it comes after; names of no task count as done."""
-    place = {task.name: index for index, task in enumerate(tasks)}
-    needs = {task.name: {name for name in task.after if name in place} for task in tasks}
-    behind: dict[str, list[str]] = {}
-    for name, before in needs.items():
-        for need in before:
-            behind.setdefault(need, []).append(name)
-    ready = [place[name] for name, before in needs.items() if not before]
-    heapq.heapify(ready)
-    found = []
-    while ready:
-        task = tasks[heapq.heappop(ready)]
-        found.append(task)
-        for name in behind.get(task.name, ()):
-            needs[name].discard(task.name)
-            if not needs[name]:
-                heapq.heappush(ready, place[name])
+def in_order(needs: Sequence[tuple[str, Collection[str]]], rank: Callable[[int], Any] = int) -> list[int]:
+    """Return the places of what has these names and needs: each after what it needs, as far as that is among them. Of those that may come
+    next the one of the lowest rank comes first, then as given; `rank` gets a place."""
+    from graphlib import TopologicalSorter  # only here: short commands need none
+
+    place = {name: at for at, (name, _) in enumerate(needs)}
+    sorter = TopologicalSorter({at: {place[name] for name in before if name in place} - {at} for at, (_, before) in enumerate(needs)})
+    sorter.prepare()
+    ready: list[tuple[Any, int]] = []
+    found: list[int] = []
+    while sorter.is_active():
+        for at in sorter.get_ready():
+            heapq.heappush(ready, (rank(at), at))
+        found.append(heapq.heappop(ready)[1])
+        sorter.done(found[-1])
     return found
 
 
@@ -325,7 +323,7 @@ def _end(chain: Range, work: Range, slots: int) -> Range:
 
 
 def _worst(chain: float | None, work: float | None, slots: int) -> float | None:
-    return None if chain is None or work is None else chain + (work - chain) / slots
+    return _known(lambda chain, work: chain + (work - chain) / slots, chain, work)
 
 
 def _binds(chain: Range, work: Range, slots: int) -> bool:
@@ -337,13 +335,9 @@ def _binds(chain: Range, work: Range, slots: int) -> bool:
 def _longest(spans: Iterable[Range]) -> Range:
     found: Range = NOTHING
     for span in spans:
-        found = Range(max(found.low, span.low), _most(found.likely, span.likely), _most(found.high, span.high))
+        found = Range(max(found.low, span.low), _known(max, found.likely, span.likely), _known(max, found.high, span.high))
     return found
 
 
-def _most(one: float | None, other: float | None) -> float | None:
-    return None if one is None or other is None else max(one, other)
-
-
-def _sum(one: float | None, other: float | None) -> float | None:
-    return None if one is None or other is None else one + other
+def _known(made: Callable[[float, float], float], one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else made(one, other)

@@ -54,30 +54,18 @@ class NightcrewError(Exception):
 
     def line(self) -> str:
         """The whole error on one line, with control characters and line breaks made harmless."""
-        text = self.what
-        if self.on:
-            text += f" {self.on}"
-        if self.why:
-            text += f": {self.why}"
-        if self.kept:
-            text += f"; kept: {self.kept}"
-        if self.hint:
-            text += f"; next: {self.hint}"
-        return one_line(text)
+        parts = (" ", self.on), (": ", self.why), ("; kept: ", self.kept), ("; next: ", self.hint)
+        return one_line(self.what + "".join(f"{mark}{text}" for mark, text in parts if text))
 
     def __str__(self) -> str:
         return self.line()
 
     def to_wire(self) -> dict[str, str]:
         """The shape that crosses a socket; `from_wire` rebuilds the same class."""
-        return {
-            "error": type(self).__name__,
-            "what": self.what,
-            "on": self.on,
-            "why": self.why,
-            "kept": self.kept,
-            "hint": self.hint,
-        }
+        return {"error": type(self).__name__, "what": self.what, **{name: getattr(self, name) for name in _MORE}}
+
+
+_MORE = ("on", "why", "kept", "hint")
 
 
 class UsageError(NightcrewError):
@@ -196,13 +184,8 @@ _WIRE: dict[str, type[NightcrewError]] = {
 def from_wire(shape: dict[str, str]) -> NightcrewError:
     """Rebuild an error that `to_wire` wrote; a name this version does not know becomes the base class."""
     cls = _WIRE.get(shape.get("error", ""), NightcrewError)
-    return cls(
-        shape.get("what", "the supervisor reported an error"),
-        on=shape.get("on", ""),
-        why=shape.get("why", ""),
-        kept=shape.get("kept", ""),
-        hint=shape.get("hint", ""),
-    )
+    more = {name: shape.get(name, "") for name in _MORE}
+    return cls(shape.get("what", "the supervisor reported an error"), **more)
 
 
 def last_line(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -11,6 +10,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from supervisor.kernel import codec, path_globs
+from supervisor.kernel.account import in_order
 from supervisor.kernel.errors import one_line
 from supervisor.kernel.spec import TaskSpec
 
@@ -156,20 +156,8 @@ class Candidate:
 
 def ordered(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Each after those that it needs, as far as they are among them; of those that may come next the smallest first, then as given."""
-    among = {one.task for one in candidates}
-    left = {one.task: set(one.needs & among - {one.task}) for one in candidates}
-    ready = [(one.lines, at) for at, one in enumerate(candidates) if not left[one.task]]
-    heapq.heapify(ready)
-    found: list[Candidate] = []
-    while ready:
-        _, at = heapq.heappop(ready)
-        found.append(candidates[at])
-        for later, other in enumerate(candidates):
-            if candidates[at].task in left[other.task]:
-                left[other.task].discard(candidates[at].task)
-                if not left[other.task]:
-                    heapq.heappush(ready, (other.lines, later))
-    return found
+    places = in_order([(one.task, one.needs) for one in candidates], lambda at: candidates[at].lines)
+    return [candidates[at] for at in places]
 
 
 def gates(asked: Collection[str] | None, of_project: str, of_tasks: Sequence[str]) -> tuple[tuple[str, ...], str]:
