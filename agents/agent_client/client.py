@@ -70,6 +70,18 @@ OPTIONS = {
     "lease": {"take": "shared wait-s= ttl=", "release": "", "ls": "", "check": ""},
 }  # fmt: skip
 """Of each operation, beside --json; with `=` those that have a value."""
+NEEDED = {
+    "mem show": "path", "mem put": "path", "mem rm": "path", "mem restore": "path", "mem wait": "glob", "mail send": "to",
+    "mail reply": "id", "lease check": "path",
+}  # fmt: skip
+"""The first word of an operation, by the name that the supervisor has for it."""
+POSSIBLE = {"mem ls": "prefix", "mem log": "path", "mail read": "id", "mail wait": "id"}
+"""The same where it may be left out."""
+TEXTS = ("if_version", "version", "subject", "type", "priority", "key", "from", "thread")
+NUMBERS = ("limit", "since", "needs_reply_s", "wait_s", "ttl")
+FLAGS = ("all", "sent", "pairs")
+MANY = {"path": "paths", "question": "questions", "tried": "tried"}
+"""With the three before: the options that the supervisor is told. The others are for this program."""
 LISTS = ("entries", "hits", "changes", "mails", "pairs", "leases", "released", "waits")
 COLUMNS = (
     "path", "version", "action", "author", "title", "excerpt", "id", "from", "to", "type", "subject", "fence", "glob", "mode", "task",
@@ -88,12 +100,11 @@ class Failed(Exception):
 
 def main(words: list[str]) -> int:
     verbs = {"add": add, "list": listed, "wait": wait, "result": result, "send": send, "kill": kill}
-    verbs |= {"mem": mem, "mail": mail, "lease": lease}
-    if not words or words[0] not in verbs:
+    if not words or words[0] not in (*verbs, *OPTIONS):
         print(__doc__.partition("\n\n")[2], end="", file=sys.stdout if words[:1] in (["--help"], ["-h"]) else sys.stderr)
         return 0 if words[:1] in (["--help"], ["-h"]) else USAGE
     try:
-        return verbs[words[0]](words[1:])
+        return shared(words[0], words[1:]) if words[0] in OPTIONS else verbs[words[0]](words[1:])
     except Failed as error:
         print(f"nightcrew: {error}", file=sys.stderr)
         return error.code
@@ -149,64 +160,49 @@ def kill(words: list[str]) -> int:
     return 0
 
 
-def mem(words: list[str]) -> int:
-    op, given, rest = operation("mem", words)
-    args: dict[str, Any] = {name: values[-1] for name, values in given.items() if name in ("if_version", "version")}
-    if "limit" in given:
-        args["limit"] = number("limit", given["limit"][-1])
-    if op in ("show", "put", "rm", "restore"):
-        args["path"] = needed(rest, "a path").pop(0)
-    if op == "put":
-        args["text"] = note(given, rest)
-    elif op == "append":
-        args["text"] = spoken(rest)
-    elif op == "search":
-        args |= {"query": " ".join(needed(rest, "words")), **({"paths": given["path"]} if "path" in given else {})}
-    elif op == "wait":
-        args |= {"glob": needed(rest, "a pattern")[0], **({"since": number("since", given["since"][-1])} if "since" in given else {})}
-        return print_answer(given, patient("mem", op, args, given))
-    elif op in ("ls", "log") and rest:
-        args["prefix" if op == "ls" else "path"] = rest[0]
-    found = ask("mem", {"op": op, **args})
-    print_answer(given, found)
-    return 6 if found.get("conflict") else 0
-
-
-def mail(words: list[str]) -> int:
-    op, given, rest = operation("mail", words)
-    args: dict[str, Any] = {name: given[name][-1] for name in ("subject", "type", "priority", "key", "from", "thread") if name in given}
-    if "needs_reply_s" in given:
-        args["needs_reply_s"] = number("needs_reply_s", given["needs_reply_s"][-1])
-    args |= {name: True for name in ("all", "sent", "pairs") if name in given}
-    args |= {key: given[name] for key, name in (("questions", "question"), ("tried", "tried")) if name in given}
+def shared(verb: str, words: list[str]) -> int:
+    """An operation on what agents share: `mem`, `mail` or `lease`."""
+    op, given, rest = operation(verb, words)
+    args: dict[str, Any] = {"op": op}
+    for name, values in given.items():
+        if name in TEXTS:
+            args[name] = values[-1]
+        elif name in NUMBERS:
+            args[name] = number(name, values[-1])
+        elif name in FLAGS:
+            args[name] = True
+        elif name in MANY:
+            args[MANY[name]] = values
+    place = f"{verb} {op}"
     if "start" in given:
         args["start"] = started(given)
-    elif op in ("send", "reply"):
-        args["to" if op == "send" else "id"] = needed(rest, "who it is for" if op == "send" else "an id").pop(0)
-    if op in ("send", "reply"):
-        args["text"] = spoken(rest)
-    elif rest:
-        args["id"] = rest[0]
-    found = patient("mail", op, args, given) if op == "wait" else ask("mail", {"op": op, **args})
-    return print_answer(given, found)
+    elif place in NEEDED:
+        args[NEEDED[place]] = needed(rest, NEEDED[place]).pop(0)
+    elif place in POSSIBLE and rest:
+        args[POSSIBLE[place]] = rest[0]
+    match op:
+        case "put":
+            args["text"] = note(given, rest)
+        case "append" | "send" | "reply":
+            args["text"] = spoken(rest)
+        case "search":
+            args["query"] = " ".join(needed(rest, "words"))
+        case "take":
+            args |= {"globs": needed(rest, "a pattern"), "mode": "shared" if "shared" in given else "exclusive"}
+        case "release" if rest:
+            args["globs"] = rest
+        case "check":
+            args["cwd"] = os.getcwd()  # noqa: PTH109 - pathlib takes as long to import as all the rest
+    longest_s = PATIENCE_S + float(args.get("wait_s", 0))
+    found = patient(verb, args, given) if op == "wait" else ask(verb, args, patience_s=longest_s)
+    print_answer(given, found)
+    return 6 if found.get("conflict") else 0
 
 
 def started(given: dict[str, list[str]]) -> dict[str, Any]:
     """The task that a handoff begins."""
     name = {"id": given["id"][-1]} if "id" in given else {}
     return {"prompt": given.get("prompt", [""])[-1], "options": {"kind": given["start"][-1], **name}}
-
-
-def lease(words: list[str]) -> int:
-    op, given, rest = operation("lease", words)
-    args: dict[str, Any] = {name: number(name, given[name][-1]) for name in ("wait_s", "ttl") if name in given}
-    if op == "take":
-        args |= {"globs": needed(rest, "a pattern"), "mode": "shared" if "shared" in given else "exclusive"}
-    elif op == "release" and rest:
-        args["globs"] = rest
-    elif op == "check":
-        args |= {"path": needed(rest, "a path")[0], "cwd": os.getcwd()}  # noqa: PTH109 - pathlib takes as long to import as all the rest
-    return print_answer(given, ask("lease", {"op": op, **args}, patience_s=PATIENCE_S + float(args.get("wait_s", 0))))
 
 
 def operation(verb: str, words: list[str]) -> tuple[str, dict[str, list[str]], list[str]]:
@@ -239,7 +235,7 @@ def unknown(name: str, known: list[str]) -> Failed:
 def needed(rest: list[str], what: str) -> list[str]:
     """The same. Raises Failed when there is none."""
     if not rest:
-        raise Failed(USAGE, f"{what} is missing")
+        raise Failed(USAGE, f'{what} is missing; next: "$NIGHTCREW_AGENT" --help')
     return rest
 
 
@@ -270,13 +266,13 @@ def spoken(rest: list[str]) -> str:
     return content("-") if needed(rest, "a text") == ["-"] else " ".join(rest)
 
 
-def patient(verb: str, op: str, args: dict[str, Any], given: dict[str, list[str]]) -> dict[str, Any]:
+def patient(verb: str, args: dict[str, Any], given: dict[str, list[str]]) -> dict[str, Any]:
     """The answer to a wait, which is asked for again until it has one. Raises Failed when the time is over."""
     deadline = time.monotonic() + (seconds(given["timeout"][-1]) if "timeout" in given else LONGEST_S)
     while True:
         left = max(0.0, min(WAIT_S, deadline - time.monotonic()))
         try:
-            found = ask(verb, {"op": op, **args, "timeout_s": left}, patience_s=left + PATIENCE_S, retry_s=RETRY_S)
+            found = ask(verb, {**args, "timeout_s": left}, patience_s=left + PATIENCE_S, retry_s=RETRY_S)
         except Failed as error:
             if error.code != TIMED_OUT or time.monotonic() >= deadline:
                 raise
@@ -284,15 +280,15 @@ def patient(verb: str, op: str, args: dict[str, Any], given: dict[str, list[str]
         if not found.get("timed_out"):
             return found
         if time.monotonic() >= deadline:
-            raise Failed(TIMED_OUT, f"{verb} {op}: nothing came in time; next: wait again")
+            raise Failed(TIMED_OUT, f"{verb} wait: nothing came in time; next: wait again")
         args = {**args, "since": found["number"]}
 
 
-def print_answer(given: dict[str, list[str]], found: dict[str, Any]) -> int:
+def print_answer(given: dict[str, list[str]], found: dict[str, Any]) -> None:
     """For who reads it: a text as it is, lists a line each."""
     if "json" in given:
         print(json.dumps(found))
-        return 0
+        return
     letter = found.get("mail")
     if isinstance(letter, dict):
         head = [f"{name}: {shown(str(letter[name]))}" for name in ("id", "from", "to", "type", "subject") if letter.get(name)]
@@ -305,7 +301,6 @@ def print_answer(given: dict[str, list[str]], found: dict[str, Any]) -> int:
         print("\n".join("\t".join(shown(row[name]) for name in columns if row.get(name) not in (None, "")) for row in rows))
     elif letter is None:
         print(*(f"{name}: {shown(str(value))}" for name, value in found.items() if value not in (None, "", False, [])), sep="\n")
-    return 0
 
 
 def options(words: list[str], flags: tuple[str, ...] = (), known: list[str] | None = None) -> tuple[dict[str, list[str]], list[str]]:
