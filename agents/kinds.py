@@ -30,25 +30,11 @@ from pathlib import Path
 from typing import Any
 
 from supervisor.host import paths
+from supervisor.kernel import codec
 from supervisor.kernel.errors import NightcrewError, Refused
-from supervisor.kernel.kind import Kind, Trust
+from supervisor.kernel.kind import Kind
 
 __all__ = ["Kind", "kinds", "of_task", "to_run"]
-
-_LISTS = (
-    "preload",
-    "headless",
-    "interactive",
-    "allow",
-    "sandboxed",
-    "unsandboxed",
-    "gateway",
-    "resume",
-    "fork",
-    "transcript",
-    "login",
-    "mcp",
-)
 
 
 class Kinds(Mapping[str, Kind]):
@@ -119,12 +105,9 @@ def _of_packages() -> dict[str, Kind]:
 
 
 def _kind(name: str, shape: Mapping[str, Any]) -> Kind:
-    lists = {key: tuple(shape[key]) for key in _LISTS if key in shape}
     binary, module = shape.get("binary", ""), shape.get("module", "")
     program = (binary,) if binary else (sys.executable, "-I", "-m", module) if module else ()
-    trust = {"trust": Trust(**{**shape["trust"], "key": tuple(shape["trust"]["key"])})} if "trust" in shape else {}
-    plain = {("timeout_s" if key == "timeout" else key): value for key, value in shape.items()}
-    return driven(Kind(name=name, program=program, **{**plain, **lists, **trust}))
+    return driven(codec.load(Kind, {**shape, "name": name, "program": program, "timeout_s": shape.get("timeout", 0.0)}))
 
 
 def driven(kind: Kind) -> Kind:
