@@ -1,4 +1,17 @@
-"""The one door to files and directories that an agent can write while we use them."""
+"""The one door to files and directories that an agent can write while we use them.
+
+An agent can put a link, a pipe or a device in the place of anything there, and swap a directory between two looks of ours. So nothing is
+used by its path: a directory is opened once, with no link on the way below what we trust, and what is done in it is done by its handle. A
+file counts only when it is a regular one with a single name. No call here waits: a pipe is opened without blocking, and then refused.
+
+    folder, Folder            one directory by its handle, and the files in it
+    Descent, entries          a whole tree by handles, however deep
+    remove_tree               deletes such a tree
+    open_plain, read_plain, read_on, last_line, sha256
+                              a file in a directory of ours alone, when only the file itself is in doubt: there a path will do
+
+What lies in the way is not deleted but renamed where it lies (`Folder.set_aside`): a link's text may be all that tells what was tried.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +23,10 @@ import hashlib
 import os
 import signal
 import stat
-import sys
 import time
 from collections.abc import Callable, Collection, Container, Generator, Iterator
 from dataclasses import dataclass, field
+from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,13 +35,11 @@ from supervisor.kernel.errors import ToolFailed
 
 # Folders
 # -------
-# One directory by its handle, and the files in it. See the package.
+# One directory by its handle, and the files in it.
 
 
 ASIDE = "aside"
 """In the names of what was set aside: `.NAME.aside-` and 8 hex digits. Neither git nor a shell's `*` shows them."""
-_OPENAT2 = 437  # the same on every architecture
-_NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08  # RESOLVE_*, include/uapi/linux/openat2.h
 SAFE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 """How anything is opened that an agent could have put there."""
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | SAFE
@@ -68,14 +79,12 @@ class Folder:
         if handle is None:
             return None
         with os.fdopen(handle, "rb") as file:
-            if tail:
-                file.seek(max(0, os.fstat(handle).st_size - limit))
-            return file.read(limit)
+            return _part(file, limit, tail=tail)
 
     def is_being_written(self, name: str) -> bool | None:
         """Return whether a process has this file open for writing. Return None where the kernel cannot tell: it is no plain file, another
         user owns it, or its file system has no leases. Raises OSError."""
-        handle = self._opened(name, os.O_RDONLY) if sys.platform == "linux" else None
+        handle = self._opened(name, os.O_RDONLY)
         if handle is None:
             return None
         try:
@@ -206,36 +215,28 @@ def may_wait(seen: os.stat_result | None) -> bool:
 def folder(top: Path, below: str = "", *, make: bool = False) -> Iterator[Folder]:
     """The directory `below` (a relative path without dots) of `top`. Links on the way to `top` are followed, since we trust it; below it
     there must be none. With `make`, what is missing is made. Raises OSError: for a link ELOOP or ENOTDIR."""
-    with contextlib.ExitStack() as stack:
-        handle = _kept(stack, os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
-        if make:
-            for name in filter(None, below.split("/")):
-                with contextlib.suppress(FileExistsError):
-                    os.mkdir(name, _MADE_FOLDER, dir_fd=handle)
-                handle = _kept(stack, os.open(name, DIRECTORY, dir_fd=handle))
-        elif below:
-            handle = _kept(stack, _beneath(handle, below))
+    start = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        handle = _beneath(start, below, make=make)
+    finally:
+        os.close(start)
+    try:
         yield Folder(handle)
+    finally:
+        os.close(handle)
 
 
-def _kept(stack: contextlib.ExitStack, handle: int) -> int:
-    stack.callback(os.close, handle)
-    return handle
-
-
-def _beneath(top: int, below: str) -> int:
-    """A directory below the one that is open as `top`, by one call of the kernel, or component by component where it has none."""
-    if set(below.split("/")) & {"", ".", ".."}:
+def _beneath(top: int, below: str, *, make: bool) -> int:
+    """Open a directory below the one that is open as `top`, component by component."""
+    parts = below.split("/") if below else []
+    if {"", ".", ".."} & set(parts):
         raise OSError(errno.EINVAL, "not a plain relative path", below)
-    call = _openat2()
-    handle = call(top, below) if call is not None else None
-    return _step_by_step(top, below) if handle is None else handle
-
-
-def _step_by_step(top: int, below: str) -> int:
     handle = os.dup(top)
     try:
-        for name in below.split("/"):
+        for name in parts:
+            if make:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(name, _MADE_FOLDER, dir_fd=handle)
             deeper = os.open(name, DIRECTORY, dir_fd=handle)
             os.close(handle)
             handle = deeper
@@ -245,49 +246,15 @@ def _step_by_step(top: int, below: str) -> int:
     return handle
 
 
-class _Openat2:
-    """openat2(2), Linux 5.6 or newer."""
-
-    def __init__(self) -> None:
-        import ctypes  # only here: it costs short commands several ms
-
-        self._types = ctypes
-        self._syscall = ctypes.CDLL(None, use_errno=True).syscall
-        self._how = (ctypes.c_uint64 * 3)(DIRECTORY, 0, _BENEATH | _NO_SYMLINKS | _NO_MAGICLINKS)
-
-    def __call__(self, top: int, below: str) -> int | None:
-        """A handle; None where the kernel, or a filter in front of it, does not know the call. Raises OSError."""
-        while True:
-            types = self._types
-            path = types.c_char_p(os.fsencode(below))
-            handle = self._syscall(types.c_long(_OPENAT2), types.c_int(top), path, self._how, types.c_size_t(24))
-            if handle >= 0:
-                return int(handle)
-            number = types.get_errno()
-            if number in (errno.ENOSYS, errno.EPERM):
-                return None
-            if number != errno.EINTR:
-                raise OSError(number, os.strerror(number), below)
-
-
-@functools.cache
-def _openat2() -> _Openat2 | None:
-    try:
-        return _Openat2()
-    except (OSError, AttributeError):  # no libc that can be opened so
-        return None
-
-
 # Reading
 # -------
-# A file in a directory that is ours alone, when only the file itself is in doubt. See the package.
+# A file in a directory that is ours alone, when only the file itself is in doubt.
 
 
 _NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.ENXIO, errno.ENODEV, errno.EINVAL)
-_PIECE = 2**20
 
 
-def open_plain(file: Path, below: Path | None = None) -> IO[bytes]:
+def open_plain(file: Path, below: Path | None = None) -> BufferedReader:
     """Open for reading, never through a symbolic link at `file` and never waiting on a pipe. With `below`, a directory that holds `file`,
     no directory between the two is a symbolic link either.
 
@@ -302,7 +269,7 @@ def open_plain(file: Path, below: Path | None = None) -> IO[bytes]:
     return os.fdopen(handle, "rb")
 
 
-def open_there(path: Path, below: Path | None = None) -> IO[bytes] | None:
+def open_there(path: Path, below: Path | None = None) -> BufferedReader | None:
     """As `open_plain`; None when no regular file is there. Raises ToolFailed."""
     try:
         return open_plain(path, below)
@@ -312,45 +279,48 @@ def open_there(path: Path, below: Path | None = None) -> IO[bytes] | None:
         raise ToolFailed("cannot read", on=str(path), why=error.strerror or str(error)) from error
 
 
+@contextlib.contextmanager
+def _opened(path: Path, below: Path | None = None) -> Iterator[BufferedReader | None]:
+    """As `open_there`. Raises ToolFailed also when the body cannot read."""
+    file = open_there(path, below)
+    try:
+        yield file
+    except OSError as error:
+        raise ToolFailed("cannot read", on=str(path), why=error.strerror or str(error)) from error
+    finally:
+        if file is not None:
+            file.close()
+
+
+def _part(file: IO[bytes], limit: int, *, tail: bool) -> bytes:
+    if tail:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - limit))
+    return file.read(limit)
+
+
 def read_plain(path: Path, limit: int, *, tail: bool = False) -> bytes | None:
     """The first (or with `tail` the last) `limit` bytes, however the file grows meanwhile; None when no regular file is there.
 
     Raises ToolFailed when the machine could not look: that is no evidence.
     """
-    try:
-        with open_plain(path) as file:
-            if tail:
-                file.seek(max(0, os.fstat(file.fileno()).st_size - limit))
-            return file.read(limit)
-    except OSError as error:
-        if error.errno in _NO_FILE:
-            return None
-        raise ToolFailed("cannot read", on=str(path), why=error.strerror or str(error)) from error
+    with _opened(path) as file:
+        return None if file is None else _part(file, limit, tail=tail)
 
 
-def read_on(path: Path, begin: int, limit: int, below: Path | None = None) -> tuple[bytes, float] | None:
+def read_on(path: Path, begin: int, limit: int) -> tuple[bytes, float] | None:
     """At most `limit` bytes from `begin` on, and when the file was last written (wall-clock seconds); None when no regular file is there,
-    or it has no more than that. `below`: as for `open_plain`. Raises ToolFailed."""
-    try:
-        with open_plain(path, below) as file:
-            found = os.fstat(file.fileno())
-            if found.st_size <= begin:
-                return None
-            file.seek(begin)
-            return file.read(limit), found.st_mtime
-    except OSError as error:
-        if error.errno in _NO_FILE:
+    or it has no more than that. Raises ToolFailed."""
+    with _opened(path) as file:
+        if file is None or (found := os.fstat(file.fileno())).st_size <= begin:
             return None
-        raise ToolFailed("cannot read", on=str(path), why=error.strerror or str(error)) from error
+        file.seek(begin)
+        return file.read(limit), found.st_mtime
 
 
 def sha256(path: Path) -> str | None:
-    """Of a whole file, as 64 hex digits; None when no regular file is there. Raises ToolFailed."""
-    digest, begin = hashlib.sha256(), 0
-    while (piece := read_on(path, begin, _PIECE)) is not None:
-        digest.update(piece[0])
-        begin += len(piece[0])
-    return digest.hexdigest() if begin or read_plain(path, 1) is not None else None
+    """Return the digest of a whole file, as 64 hex digits; None when no regular file is there. Raises ToolFailed."""
+    with _opened(path) as file:
+        return None if file is None else hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def last_line(log: Path, limit: int = 4096) -> str:
@@ -360,7 +330,7 @@ def last_line(log: Path, limit: int = 4096) -> str:
 
 # Trees
 # -----
-# A whole tree by handles, however deep it is and whoever moves its directories meanwhile. See the package.
+# A whole tree by handles, however deep it is and whoever moves its directories meanwhile.
 
 
 PATH_MAX = 4096
@@ -567,7 +537,7 @@ def _enter(way: Descent, name: str, *, open_up: bool, across: bool = False) -> N
 
 def _open_up(parent: int, name: str) -> None:
     """What cannot be opened has no handle that fchmod(2) takes, only one that names it."""
-    handle = os.open(name, getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | SAFE, dir_fd=parent)
+    handle = os.open(name, os.O_PATH | os.O_DIRECTORY | SAFE, dir_fd=parent)
     try:
         os.chmod(f"/proc/self/fd/{handle}", stat.S_IRWXU)  # noqa: PTH101 - by the handle
     finally:
@@ -587,45 +557,9 @@ def _unlink_files(way: Descent, keep: frozenset[str], until: _Deadline) -> None:
                 os.unlink(entry.name, dir_fd=way.here)
 
 
-# Foreign
-# -------
-# The one door to files and directories that an agent can write while we use them.
-#
-# An agent can put a link, a pipe or a device in the place of anything there, and swap a directory between two looks of ours. So
-# nothing is used by its path: a directory is opened once, with no link on the way below what we trust, and what is done in it is
-# done by its handle. A file counts only when it is a regular one with a single name. No call here waits: a pipe is opened without
-# blocking, and then refused.
-#
-#     folder, Folder            one directory by its handle, and the files in it
-#     Descent, entries          a whole tree by handles, however deep
-#     remove_tree
-#     open_plain, read_plain, read_on, last_line, sha256
-#                             a file in a directory of ours alone, when only the file itself is in doubt: there a path will do
-#
-# What lies in the way is not deleted but renamed where it lies (`Folder.set_aside`): a link's text may be all that tells what was
-# tried.
-
-
-__all__ = [
-    "ASIDE",
-    "Descent",
-    "Folder",
-    "entries",
-    "folder",
-    "kind",
-    "last_line",
-    "may_wait",
-    "open_plain",
-    "read_on",
-    "read_plain",
-    "remove_tree",
-    "sha256",
-]
-
-
 # Renaming
 # --------
-# Renaming that loses nothing: two names exchanged, or a name given only when nobody has it. See the package.
+# Renaming that loses nothing: two names exchanged, or a name given only when nobody has it.
 
 
 _NOREPLACE, _EXCHANGE = 1, 2  # RENAME_*, include/uapi/linux/fs.h

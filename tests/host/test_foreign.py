@@ -17,14 +17,6 @@ pytestmark = pytest.mark.timeout(60)  # open(2) of a pipe does not return
 Trap = Callable[[Path, Path], None]
 
 
-@pytest.fixture(params=["openat2", "step by step"], autouse=True)
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the kernel's one call, and without it."""
-    if request.param == "step by step":
-        monkeypatch.setattr(untrusted_fs, "_openat2", lambda: None)
-    return
-
-
 def link(path: Path, victim: Path) -> None:
     path.symlink_to(victim)
 

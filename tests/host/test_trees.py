@@ -72,9 +72,9 @@ def test_entries_are_named_as_deep_as_a_path_can_name_and_no_directory_is_opened
     opened: list[str] = []
     beneath = untrusted_fs._beneath
 
-    def counted(top: int, below: str) -> int:
+    def counted(top: int, below: str, *, make: bool) -> int:
         opened.append(below)
-        return beneath(top, below)
+        return beneath(top, below, make=make)
 
     monkeypatch.setattr(untrusted_fs, "_beneath", counted)
     deep.mkdir()

@@ -295,10 +295,10 @@ def test_refs_that_lie_deep_are_not_looked_for_from_the_top_each(env: Environmen
     dig(env.private / "refs" / "heads", levels)
     beneath = untrusted_fs._beneath
 
-    def counted(top: int, below: str) -> int:
+    def counted(top: int, below: str, *, make: bool) -> int:
         nonlocal steps
         steps += len(below.split("/"))
-        return beneath(top, below)
+        return beneath(top, below, make=make)
 
     monkeypatch.setattr(untrusted_fs, "_beneath", counted)
     try:
