@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 #
 # A snapshot is named by a person and keyed by what made it (`key`). One name has one current key; when that changes, because a
 # command, a lock file or the base commit did, what was made before is stale, and is ready again when the change is taken back.
-#
-# Named snapshots outlive the run that made them. One that a run made for itself goes with the run (`prune`).
 
 
 LOCK_FILES: Final = (
@@ -123,16 +121,10 @@ class Snapshot:
     """Path of each lock file, relative to the repository, and the digest of its content."""
     epoch: int = 1
     """Number of the build: a builder of an earlier one writes nothing."""
-    run: str = ""
-    """The run that it belongs to and goes with; empty: it has a name of its own and stays."""
-    run_over: bool = False
-    """No task of `run` can need it any more."""
     uses: int = 0
     """Attempts made from it whose worktree still exists."""
     reason: str = ""
     """Of the last change of its state."""
-    layers: str = ""
-    """Where its files are: JSON that the backend which made them understands."""
     created: float = 0.0
     used: float = 0.0
     """When an environment was last made from it; when it was made, if none was."""
@@ -184,8 +176,8 @@ class Change:
 
 
 def changes(rows: Iterable[Snapshot], spec: SnapshotSpec, base_oid: str, digests: Mapping[str, str]) -> tuple[Change, ...]:
-    """Which of `rows`, all of one name, are stale now, and which are not any more. Those of a run are never: they are for it alone."""
-    found = [(row, staleness(row, spec, base_oid, digests)) for row in rows if not row.run]
+    """Which of `rows`, all of one name, are stale now, and which are not any more."""
+    found = [(row, staleness(row, spec, base_oid, digests)) for row in rows]
     return tuple(
         Change(row.id, row.epoch, "changed" if why else "changed back", "; ".join(why))
         for row, why in found
@@ -263,8 +255,6 @@ def _why_it_may_go(row: Snapshot, rows: Iterable[Snapshot], now: float) -> str:
         return ""
     if row.state is SnapshotState.FAILED:
         return f"it failed: {row.reason}" if row.reason else "it failed"
-    if row.run:
-        return f"run {row.run} is over" if row.run_over else ""
     if row.state is not SnapshotState.STALE:
         return ""
     if any(other.state is SnapshotState.READY and _same_name(other, row) for other in rows):
@@ -274,7 +264,7 @@ def _why_it_may_go(row: Snapshot, rows: Iterable[Snapshot], now: float) -> str:
 
 
 def _same_name(one: Snapshot, other: Snapshot) -> bool:
-    return not one.run and (one.project, one.spec.name) == (other.project, other.spec.name)
+    return (one.project, one.spec.name) == (other.project, other.spec.name)
 
 
 # Snapshot advice

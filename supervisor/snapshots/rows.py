@@ -9,7 +9,6 @@ import json
 import sqlite3
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from supervisor.contract import Tables
 from supervisor.kernel import codec
@@ -17,23 +16,19 @@ from supervisor.kernel import snapshots as snapshots_rules
 from supervisor.kernel.errors import NotFound, Refused, StaleEpoch, UsageError
 from supervisor.kernel.names import nearest
 from supervisor.kernel.snapshots import Snapshot, SnapshotSpec, SnapshotState
-from supervisor.store.queries import OPEN
 
-_ROWS = f"""
-    SELECT s.*,
-           s.run <> '' AND NOT EXISTS (SELECT 1 FROM task t WHERE t.run = s.run AND t.state IN ({OPEN})) AS run_over,
+_ROWS = """
+    SELECT s.id, s.project, s.spec, s.state, s.base_oid, s.digests, s.epoch, s.reason, s.created, s.used, s.setup_s, s.freeze_s, s.disk,
            (SELECT count(*) FROM attempt a
             WHERE a.snapshot = s.id AND a.removed IS NULL AND (a.worktree IS NOT NULL OR a.end IS NULL)) AS uses
     FROM snapshot s
-"""  # noqa: S608 - our own states
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Built:
     """What a build came to."""
 
-    layers: str
-    """JSON that the backend understands."""
     setup_s: float = 0.0
     freeze_s: float = 0.0
     disk: int = 0
@@ -43,8 +38,8 @@ class Built:
 class Snapshots(Tables):
     """The writer's door to snapshots; `Ledger.snapshots`."""
 
-    def begin(self, project: str, spec: SnapshotSpec, base_oid: str, digests: Mapping[str, str], run: str = "") -> Snapshot:
-        """Commit that a build begins, of a new snapshot or of one that failed. `run`: it goes with that run.
+    def begin(self, project: str, spec: SnapshotSpec, base_oid: str, digests: Mapping[str, str]) -> Snapshot:
+        """Commit that a build begins, of a new snapshot or of one that failed.
 
         Raises Refused when the very same snapshot (`known`) is ready, stale or being built.
         """
@@ -52,17 +47,17 @@ class Snapshots(Tables):
         with self._desk.writing():
             known = _one(self._desk.db, made)
             if known is None:
-                self._insert(Snapshot(made, project, spec, SnapshotState.BUILDING, base_oid, digests, run=run))
+                self._insert(Snapshot(made, project, spec, SnapshotState.BUILDING, base_oid, digests))
             else:
-                self._move(known, "build again", "", {"epoch": known.epoch + 1, "run": run})
+                self._move(known, "build again", "", {"epoch": known.epoch + 1})
             return self._journaled(made)
 
     def _insert(self, new: Snapshot) -> None:
         now = self._desk.wall()
         self._desk.db.execute(
-            """INSERT INTO snapshot (id, project, name, spec, state, run, base_oid, digests, created, used)
-               VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
-            (new.id, new.project, new.spec.name, codec.dumps(new.spec), new.state, new.run, new.base_oid, _json(new.digests), now, now),
+            """INSERT INTO snapshot (id, project, name, spec, state, base_oid, digests, created, used)
+               VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)""",
+            (new.id, new.project, new.spec.name, codec.dumps(new.spec), new.state, new.base_oid, _json(new.digests), now, now),
         )
 
     def step(self, snapshot: str, epoch: int, event: str, reason: str = "", built: Built | None = None) -> Snapshot:
@@ -96,11 +91,6 @@ class Snapshots(Tables):
     def known(self, project: str, spec: SnapshotSpec, base_oid: str, digests: Mapping[str, str]) -> Snapshot | None:
         """The snapshot of this name that is made of exactly this, whatever its state."""
         return _one(self._desk.db, snapshots_rules.snapshot_id(project, spec.name, snapshots_rules.key(spec, base_oid, digests)))
-
-    def keep(self, snapshot: str) -> None:
-        """A person named what a run had made for itself: it stays when the run is over."""
-        with self._desk.writing():
-            self._desk.db.execute("UPDATE snapshot SET run = '' WHERE id = ?", (snapshot,))
 
     def remove(self, snapshot: str, why: str) -> None:
         """Forget a snapshot, before its files are taken away. Idempotent.
@@ -163,13 +153,7 @@ def _one(db: sqlite3.Connection, snapshot: str) -> Snapshot | None:
 
 
 def _snapshot(row: sqlite3.Row) -> Snapshot:
-    shape: dict[str, Any] = dict(row)
-    del shape["name"]
-    shape["spec"] = codec.loads(SnapshotSpec, shape["spec"])
-    shape["state"] = SnapshotState(shape["state"])
-    shape["digests"] = json.loads(shape["digests"])
-    shape["run_over"] = bool(shape["run_over"])
-    return Snapshot(**shape)
+    return codec.load(Snapshot, {**row, "spec": json.loads(row["spec"]), "digests": json.loads(row["digests"])})
 
 
 def _json(value: Mapping[str, str]) -> str:

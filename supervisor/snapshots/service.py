@@ -213,7 +213,6 @@ class SnapshotDesk:
             self.damaged(known, damage)
         known = self._known(order)
         if known is not None and known.state is not SnapshotState.FAILED:
-            self._ledger.of(Snapshots).keep(known.id)
             if known.state is SnapshotState.STALE:
                 self._mark(order)
             return Begun(self._known(order) or known, self._log(known), new=False)
@@ -277,7 +276,7 @@ class SnapshotDesk:
         failpoint("snapshot.frozen")
         if order.spec.kind is SnapshotKind.MEMORY:
             self._warm_up(row, template)
-        return Built(layers="", setup_s=ready - began, freeze_s=time.monotonic() - ready, disk=usage.used([template.files]).bytes)
+        return Built(setup_s=ready - began, freeze_s=time.monotonic() - ready, disk=usage.used([template.files]).bytes)
 
     def _warm_up(self, row: Snapshot, template: Template) -> None:
         """Start its process; where that refuses, nothing of the snapshot stays. Raises Refused in the zygote's own words, TimedOut."""

@@ -127,7 +127,6 @@ def test_the_changes_are_those_that_change_something() -> None:
         row(id="back", spec=now, state=SnapshotState.STALE),
         row(id="still", state=SnapshotState.STALE),
         row(id="other", state=SnapshotState.FAILED),
-        row(id="its own", run="r"),
     ]
     found = snapshots_rules.changes(rows, now, "c0ffee", {"uv.lock": "a"})
     assert found[0] == Change("was", 3, "changed", "its set-up commands changed; uv.lock is new")
@@ -200,12 +199,9 @@ OLD = STALE_KEPT_S + DAY
     [
         (row(), ""),
         (row(used=0.0), ""),
-        (row(state=SnapshotState.BUILDING, run="r", run_over=True), ""),
+        (row(state=SnapshotState.BUILDING), ""),
         (row(state=SnapshotState.FAILED), "it failed"),
         (row(state=SnapshotState.FAILED, reason="exit code 1"), "it failed: exit code 1"),
-        (row(run="0731-aaaa"), ""),
-        (row(run="0731-aaaa", run_over=True), "run 0731-aaaa is over"),
-        (row(run="0731-aaaa", run_over=True, uses=1), ""),
         (row(state=SnapshotState.STALE, used=DAY * 2), ""),
         (row(state=SnapshotState.STALE, used=DAY / 2), "it is stale, and nobody used it for 7 days"),
         (row(state=SnapshotState.STALE, used=DAY / 2, uses=1), ""),
@@ -219,12 +215,12 @@ def test_a_stale_one_goes_when_there_is_a_newer_one_of_its_name_and_project() ->
     stale = row(state=SnapshotState.STALE, used=OLD)
     newer = row(used=OLD, id="new")
     assert snapshots_rules.prune([stale, newer], OLD) == (Pruned(stale.id, "it is stale, and there is a newer one of its name"),)
-    others = [dataclasses.replace(newer, project="q"), dataclasses.replace(newer, run="r"), row("other", used=OLD)]
+    others = [dataclasses.replace(newer, project="q"), row("other", used=OLD)]
     assert all(snapshots_rules.prune([stale, other], OLD) == () for other in others)
 
 
-@given(st.lists(st.builds(row, state=st.sampled_from(SnapshotState), run=st.sampled_from(["", "r"]), run_over=st.booleans(), uses=numbers)))
+@given(st.lists(st.builds(row, state=st.sampled_from(SnapshotState), uses=numbers)))
 def test_nothing_that_is_used_or_being_built_or_ready_by_name_ever_goes(rows: list[Snapshot]) -> None:
     rows = [dataclasses.replace(one, id=str(number)) for number, one in enumerate(rows)]
-    kept = [one for one in rows if one.uses or one.state is SnapshotState.BUILDING or (one.state is SnapshotState.READY and not one.run)]
+    kept = [one for one in rows if one.uses or one.state is SnapshotState.BUILDING or one.state is SnapshotState.READY]
     assert not {one.id for one in kept} & {gone.id for gone in snapshots_rules.prune(rows, 1e12)}

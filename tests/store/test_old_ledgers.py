@@ -152,9 +152,9 @@ def test_the_environments_of_an_old_ledger_are_found_again(path: Path) -> None:
         assert {name: str(row.state) for name, row in found.items()} == {name: name for name in ("building", "failed", "ready", "stale")}
         ready = found["ready"]
         assert ready.spec == SnapshotSpec("ready", SnapshotKind.MEMORY, ("make \udcff",), ("true",), ("ast",), (".env",), memory_max=2**30)
-        assert (ready.uses, ready.setup_s, ready.freeze_s, ready.disk, ready.layers) == (1, 90.5, 2.25, 2**20, '{"lower": "/s"}')
+        assert (ready.uses, ready.setup_s, ready.freeze_s, ready.disk) == (1, 90.5, 2.25, 2**20)
         assert ready.id.endswith(snapshots_rules.key(ready.spec, ready.base_oid, ready.digests)[:12]), "a key means the same for ever"
-        assert (found["stale"].run, found["stale"].reason) == (RUN, "uv.lock changed")
+        assert found["stale"].reason == "uv.lock changed"
         running = ledger.attempt(f"{RUN}/running", 1)
         assert running is not None
         assert (running.snapshot, running.layers, running.tier) == (ready.id, '{"backend": "overlay"}', 2)
@@ -203,10 +203,12 @@ def test_the_script_that_wrote_the_newest_sample_still_writes_such_a_ledger(tmp_
 
 
 def _in_meaning(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A spec that gained a key since means what it meant when the key has its default, and its digest is another."""
+    """A spec that gained a key since means what it meant when the key has its default, and its digest is another. No release reads `run` and
+    `layers` of a snapshot any more."""
     found = [
         {**row, "spec": codec.loads(SnapshotSpec if "digests" in row else TaskSpec, row["spec"])} if "spec" in row else row for row in found
     ]
+    found = [{**row, "run": "", "layers": ""} if "digests" in row else row for row in found]
     return [{**row, "data": _without_digests(row["data"])} if "data" in row else row for row in found]
 
 

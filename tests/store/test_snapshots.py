@@ -10,25 +10,25 @@ import pytest
 
 from supervisor.kernel.decision import Start
 from supervisor.kernel.errors import LedgerError, NotFound, Refused, StaleEpoch, UsageError
-from supervisor.kernel.snapshots import Pruned, Snapshot, SnapshotSpec, SnapshotState, key, prune, snapshot_id
+from supervisor.kernel.snapshots import Snapshot, SnapshotSpec, SnapshotState, key, snapshot_id
 from supervisor.kernel.states import End, TaskState
 from supervisor.snapshots import rows as snapshots_rows
 from supervisor.snapshots.rows import Built, Snapshots
 from supervisor.store import sqlite
 from supervisor.store.ledger import Ledger
-from tests.store.kit import RUN, Wall, rows, submit, whole
+from tests.store.kit import Wall, rows, submit, whole
 
 PROJECT = "0123456789ab"
 DEPS = SnapshotSpec("deps", setup=("make deps",))
-BUILT = Built('{"lower": "/s"}', setup_s=90.0, freeze_s=2.0, disk=2**20)
+BUILT = Built(setup_s=90.0, freeze_s=2.0, disk=2**20)
 
 
-def begin(ledger: Ledger, spec: SnapshotSpec = DEPS, base: str = "c0ffee", run: str = "") -> Snapshot:
-    return ledger.of(Snapshots).begin(PROJECT, spec, base, {"uv.lock": "ab"}, run)
+def begin(ledger: Ledger, spec: SnapshotSpec = DEPS, base: str = "c0ffee") -> Snapshot:
+    return ledger.of(Snapshots).begin(PROJECT, spec, base, {"uv.lock": "ab"})
 
 
-def ready(ledger: Ledger, spec: SnapshotSpec = DEPS, base: str = "c0ffee", run: str = "") -> Snapshot:
-    made = begin(ledger, spec, base, run)
+def ready(ledger: Ledger, spec: SnapshotSpec = DEPS, base: str = "c0ffee") -> Snapshot:
+    made = begin(ledger, spec, base)
     return ledger.of(Snapshots).step(made.id, made.epoch, "verified", built=BUILT)
 
 
@@ -47,7 +47,7 @@ def test_a_build_is_on_disk_before_it_runs_and_ends_with_what_it_measured(ledger
     assert rows(path, "SELECT state, epoch, created FROM snapshot") == [{"state": "building", "epoch": 1, "created": wall.now}]
     done = ledger.of(Snapshots).step(made.id, 1, "verified", built=BUILT)
     assert done == Snapshot(
-        made.id, PROJECT, DEPS, SnapshotState.READY, "c0ffee", {"uv.lock": "ab"}, layers='{"lower": "/s"}',
+        made.id, PROJECT, DEPS, SnapshotState.READY, "c0ffee", {"uv.lock": "ab"},
         created=wall.now, used=wall.now, setup_s=90.0, freeze_s=2.0, disk=2**20,
     )  # fmt: skip
     assert ledger.of(Snapshots).all() == (done,)
@@ -116,25 +116,6 @@ def test_one_that_is_being_built_is_not_removed(ledger: Ledger) -> None:
     made = begin(ledger)
     with pytest.raises(Refused, match="it is being built"):
         ledger.of(Snapshots).remove(made.id, "asked")
-
-
-def test_what_a_run_made_for_itself_goes_with_it(ledger: Ledger, wall: Wall) -> None:
-    (task,) = submit(ledger, "a")
-    mine = ready(ledger, run=RUN)
-    named = ready(ledger, base="d0d0")
-    assert prune(ledger.of(Snapshots).all(), wall.now) == ()
-    ledger.commit(whole(task))
-    assert prune(ledger.of(Snapshots).all(), wall.now) == (Pruned(mine.id, f"run {RUN} is over"),)
-    ledger.of(Snapshots).remove(mine.id, "its run is over")
-    assert [row.id for row in ledger.of(Snapshots).all()] == [named.id]
-
-
-def test_what_a_run_made_stays_once_a_person_named_it(ledger: Ledger, wall: Wall) -> None:
-    (task,) = submit(ledger, "a")
-    mine = ready(ledger, run=RUN)
-    ledger.commit(whole(task))
-    ledger.of(Snapshots).keep(mine.id)
-    assert prune(ledger.of(Snapshots).all(), wall.now) == ()
 
 
 def test_when_it_was_used_is_kept(ledger: Ledger, wall: Wall) -> None:
