@@ -19,11 +19,11 @@ import pytest
 from agents import zygote
 from supervisor.client import protocol
 from supervisor.host import processes
-from supervisor.host.failpoint import FAILPOINTS
 from supervisor.kernel.errors import NightcrewError
 from supervisor.sandbox import executors
 from supervisor.sandbox.policy import Tier
 from supervisor.server.attempts import zygotes
+from tests.failpoints import FAILPOINTS
 from tests.faults.checker import Evidence
 from tests.faults.test_kill import kill_a_runner, kill_daemon, kill_tmux
 from tests.server.snapshot_kit import commit, files_of_snapshots, rows

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.host.failpoint import FAILPOINTS
 from supervisor.kernel import records
 from supervisor.sandbox import executors
 from supervisor.sandbox.policy import Tier
+from tests.failpoints import FAILPOINTS
 from tests.faults.checker import Evidence
 from tests.support import House, git, plan_of, signal_if_there, wait_until
 

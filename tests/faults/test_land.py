@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from supervisor.host.failpoint import FAILPOINTS
+from tests.failpoints import FAILPOINTS
 from tests.support import House, git, plan_of, shell_task
 
 GATE = "ls a b 2>/dev/null | wc -l | grep -qv 2"

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from supervisor.host.failpoint import FAILPOINTS
 from supervisor.kernel.errors import NightcrewError
+from tests.failpoints import FAILPOINTS
 from worktrees import collect_work
 from worktrees.collect_work import publish, secure
 from worktrees.environments import Environment
