@@ -156,7 +156,7 @@ def status(home: Home) -> dict[str, Any]:
         "by": by or None,
         "wrong": _wrong(home, by) if by else "",
         "supervisor": pid,
-        "watched": pid is not None and processes.has_variable(pid, WATCHED),
+        "watched": pid is not None and bool(processes.variable(pid, WATCHED)),
     }
 
 

@@ -583,42 +583,17 @@ def _identities(found: _Found) -> tuple[Identity, ...]:
 # What one agent may use, as the kernel's resource limits, and what this host can enforce.
 
 
-_NAMES = {"memory_max": "AS", "file_max": "FSIZE", "open_files": "NOFILE"}
 _RLIMIT_LOCKS = 10  # see supervisor.kernel.records.mark
 
 
-@dataclass(frozen=True, slots=True)
-class LimitSupport:
-    """What holds on this host, found by asking the kernel and not by its version."""
-
-    limits: frozenset[str]
-    """Names of settings whose limit exists here."""
-    mark: bool
-    """The inherited mark can be set, so daemons that shed the environment tag are found after the runner was killed."""
-    affinity: bool
-    """Agents can be kept on a set of cores."""
-    pidfd: bool
-    """A signal cannot reach a later owner of a pid."""
-
-
-def probe_limits() -> LimitSupport:
-    """Ask this host. Changes nothing."""
-    return LimitSupport(
-        limits=frozenset(key for key, name in _NAMES.items() if hasattr(resource, f"RLIMIT_{name}")),
-        mark=_can_mark(),
-        affinity=hasattr(os, "sched_setaffinity"),
-        pidfd=_has_pidfd(),
-    )
-
-
-def shortfalls(support: LimitSupport) -> list[str]:
-    """What this host cannot do for us, one sentence each, for a person to see when the supervisor starts."""
-    found = [f"this system cannot enforce {name}" for name in sorted(_NAMES.keys() - support.limits)]
-    if not support.mark:
+def shortfalls() -> list[str]:
+    """Return what this host cannot do for us, one sentence each, for a person to see when the supervisor starts. It asks the kernel."""
+    found = []
+    if os.geteuid() != 0 and resource.getrlimit(_RLIMIT_LOCKS)[1] != resource.RLIM_INFINITY:
         found.append("daemons that shed their environment are not found after a kill -9 of their runner: no inherited mark here")
-    if not support.affinity:
-        found.append("agents cannot be kept on a set of cores here")
-    if not support.pidfd:
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except OSError:
         found.append("signals go by pid and not by pidfd here")
     return found
 
@@ -631,7 +606,7 @@ def means(groups: Support, namespace: bool) -> Means:
         group_processes=groups.processes,
         group_cpu=groups.cpu,
         namespace=namespace and not groups.processes and namespace_holds_processes(),
-        rlimits=frozenset(name for name in ("AS", "CPU", "FSIZE", "NOFILE", "NPROC") if hasattr(resource, f"RLIMIT_{name}")),
+        rlimits=frozenset(("AS", "CPU", "FSIZE", "NOFILE", "NPROC")),
     )
 
 
@@ -640,8 +615,6 @@ def namespace_holds_processes() -> bool:
 
     Linux counts so from 5.14 on; before, it counted all processes of the user, and who is root outside is never held.
     """
-    if sys.platform != "linux":
-        return False
     tried = [sys.executable, "-I", "-S", "-c", _TRY_NAMESPACE]
     return (
         subprocess.run(tried, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False).stdout == b"held\n"
@@ -667,19 +640,3 @@ except BlockingIOError:
 finally:
     os.kill(first, signal.SIGKILL)
 """
-
-
-def _can_mark() -> bool:
-    if sys.platform != "linux":
-        return False
-    return os.geteuid() == 0 or resource.getrlimit(_RLIMIT_LOCKS)[1] == resource.RLIM_INFINITY
-
-
-def _has_pidfd() -> bool:
-    if not hasattr(os, "pidfd_open"):
-        return False
-    try:
-        os.close(os.pidfd_open(os.getpid()))
-    except OSError:
-        return False
-    return True

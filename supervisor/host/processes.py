@@ -61,11 +61,6 @@ def command(pid: int) -> str:
     return procfs.slurp(f"/proc/{pid}/cmdline").rstrip(b"\0").replace(b"\0", b" ").decode("utf-8", "replace")[:100]
 
 
-def has_variable(pid: int, name: str) -> bool:
-    """Whether a process of ours was started with the variable `name`; False also where nobody can look."""
-    return b"\0" + name.encode() + b"=" in b"\0" + procfs.slurp(f"/proc/{pid}/environ")
-
-
 def runs_with(pid: int, argument: str) -> bool:
     """Whether the last argument of a process's command line is `argument`. A fork that shows a shorter one than it was given has NULs after
     it."""
@@ -236,24 +231,13 @@ def _await_end(who: Identity, seconds: float) -> None:
         time.sleep(_POLL_S)
 
 
-def inside(path: Path) -> list[Identity]:
-    """Living processes, without this one, whose working directory or an open file lies in `path`: reasons not to remove it.
+def occupied() -> Callable[[Path], list[Identity]]:
+    """Look at every process once. The answer names, for a directory, the living processes, without this one, whose working directory or an
+    open file lay in it then: reasons not to remove it.
 
     A child of ours that has not begun its own program yet still has our handles, and is left out as well. Processes of other users cannot
     be looked into and are left out, unless we are root.
     """
-    top, us = os.path.realpath(path), os.getpid()
-    found = [pid for pid in procfs.pids() if pid != us and _uses(pid, top)]
-    seen = [who for pid in sorted(found) if (who := procfs.look(pid)) is not None and not who.dead and not _is_us(who)]
-    return [_identity(who) for who in seen if _uses(who.pid, top)]  # again: it may have been a child that had our handles
-
-
-def _uses(pid: int, top: str) -> bool:
-    return any(used == top or used.startswith(f"{top}/") for used in _used_paths(pid))
-
-
-def occupied() -> Callable[[Path], list[Identity]]:
-    """`inside` for any number of directories, by one look at every process; it answers as things were then."""
     holders: dict[str, set[int]] = {}
     for pid in (seen.pid for seen in procfs.table().values() if not _is_us(seen)):
         for used in _used_paths(pid):

@@ -93,7 +93,7 @@ def serve(home: Home, settings_file: Path, features: Iterable[Feature]) -> None:
             loop = Loop(doors, settings, Hooks(features), clock, alerts)
             git.say = alerts.say
             snapshots.recover()
-            for shortfall in (*cgroups.shortfalls(cgroups.probe_limits()), *isolation.shortfalls()):
+            for shortfall in (*cgroups.shortfalls(), *isolation.shortfalls()):
                 loop.alert(shortfall)
             asyncio.run(_serve(loop, access, tmux, git, search))
     finally:

@@ -202,7 +202,7 @@ def test_an_empty_tag_is_refused() -> None:
         processes.stop("", None, 1.0)
 
 
-def test_inside_finds_working_directories_and_open_files(tmp_path: Path) -> None:
+def test_occupied_finds_working_directories_and_open_files(tmp_path: Path) -> None:
     tree, beside = tmp_path / "tree", tmp_path / "tree-2"
     (tree / "deep").mkdir(parents=True)
     beside.mkdir()
@@ -212,8 +212,8 @@ def test_inside_finds_working_directories_and_open_files(tmp_path: Path) -> None
         link = tmp_path / "link"
         link.symlink_to(tree)
         for path in (tree, link):
-            assert sorted(who.pid for who in processes.inside(path)) == sorted([dweller.pid, writer.pid])
-        assert processes.inside(tmp_path / "nowhere") == []
+            assert sorted(who.pid for who in processes.occupied()(path)) == sorted([dweller.pid, writer.pid])
+        assert processes.occupied()(tmp_path / "nowhere") == []
         seen = processes.occupied()
     assert not procfs.slurp(f"/proc/{dweller.pid}/cmdline")
     assert seen(tree) == [], "who has ended meanwhile is not there"
@@ -228,7 +228,7 @@ def test_a_child_that_has_not_begun_its_own_program_is_not_inside(tmp_path: Path
         os.read(ours, 1)
         os._exit(0)
     try:
-        assert processes.inside(tmp_path) == []
+        assert processes.occupied()(tmp_path) == []
     finally:
         for one in (theirs, ours, handle):
             os.close(one)

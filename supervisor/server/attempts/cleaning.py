@@ -159,7 +159,7 @@ def _forget(made: Environment, how: Cleaning) -> None:
 
 def alive_inside(path: Path) -> list[int]:
     """Ids of the processes that work in a directory now."""
-    return _pids(processes.inside(path))
+    return _pids(processes.occupied()(path))
 
 
 def _pids(found: Sequence[Identity]) -> list[int]:
