@@ -10,7 +10,6 @@ dispositions, handles, environment) reaches it.
 import _ctypes
 import os
 import resource
-import sys
 import time
 
 TYPE_CHECKING = False
@@ -41,7 +40,7 @@ class StartError(Exception):
 
 
 def adopt_orphans() -> None:
-    """Make every orphan below this process its child. Linux only: elsewhere orphans that left the tree are lost."""
+    """Make every orphan below this process its child."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
@@ -184,16 +183,16 @@ def _environment(spec: "Spec") -> dict[bytes, bytes]:
 
 def _limit(spec: "Spec") -> None:
     """Last of all, because a small address space could keep this very code from running."""
-    if spec.mark and sys.platform == "linux":
+    if spec.mark:
         try:
             resource.setrlimit(_RLIMIT_LOCKS, (spec.mark, spec.mark))
         except (OSError, ValueError):
             pass  # inside an attempt with a lower mark: the environment tag and the outer mark still find the tree
     if spec.nice:
         os.nice(spec.nice)
-    if spec.idle and sys.platform == "linux":
+    if spec.idle:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    if spec.cores and sys.platform == "linux":
+    if spec.cores:
         os.sched_setaffinity(0, spec.cores)
     for name, value in [*spec.rlimits, ("CORE", 0)]:
         number = getattr(resource, f"RLIMIT_{name}")
@@ -247,7 +246,5 @@ def _exec(commands: list[bytes], argv: list[bytes], environment: dict[bytes, byt
 
 
 def _prctl(option: int, value: int) -> None:
-    if sys.platform != "linux":
-        return
     # By the C module: `ctypes` costs 2.5 ms more. A failing prctl (before Linux 3.4) leaves the tag and the mark to find orphans.
     _ctypes.call_function(_ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl"), (option, value, 0, 0, 0))  # type: ignore[arg-type] # None: this very program

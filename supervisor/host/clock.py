@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import Protocol
 
@@ -33,8 +32,7 @@ class SystemClock:
         return time.monotonic()
 
     def boottime(self) -> float:
-        # Linux alone tells the two apart; elsewhere a sleep is not noticed.
-        return time.clock_gettime(time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.monotonic()
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def busy_s() -> float:

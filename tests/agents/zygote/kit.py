@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import struct
 import subprocess
 import sys
 import tempfile
@@ -26,8 +25,7 @@ PRELOAD = ("decimal", "colorsys")
 def write_request(request: Request) -> bytes:
     """The bytes of a request, as a client sends them."""
     entries = [b"dir=" + request.directory, *(b"env=" + name + b"=" + value for name, value in request.environment.items())]
-    body = b"".join(entry + b"\0" for entry in entries)
-    return struct.pack("=I", len(body)) + body
+    return b"".join(entry + b"\0" for entry in entries)
 
 
 class Warm:
