@@ -16,7 +16,7 @@ def build(source: Path, directory: Path) -> Path | None:
     """The program of the C file `source` in `directory`, compiled only when it is not there for this very source.
 
     None where there is no working compiler; a client in Python serves then. Static, because a dynamic loader costs each
-    start more than the client itself; dynamic where the system has no static library. Each result is tried before it counts.
+    start more than the client itself; dynamic where the system has no static library (macOS). Each result is tried before it counts.
     Raises OSError when `directory` cannot be written.
     """
     digest = hashlib.sha256(source.read_bytes()).hexdigest()[:16]

@@ -12,6 +12,7 @@ import re
 import shutil
 import stat
 import struct
+import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -283,6 +284,10 @@ class Reflink(Visible):
 
 
 def _copy(source: Path, target: Path) -> None:
+    if sys.platform == "darwin":
+        for entry in source.iterdir():
+            exec_step.clone_tree(entry, target / entry.name)
+        return
     closed: list[tuple[Path, int]] = []
     for name, seen in templates.walk(source):
         new = target / name
@@ -404,7 +409,7 @@ class Mount:
 
 
 def mounts(root: Path) -> list[Mount]:
-    """Every overlay mounted at or below `root`, in the order they were mounted."""
+    """Every overlay mounted at or below `root`, in the order they were mounted. Empty where there is no such list (macOS)."""
     try:
         listed = _MOUNTINFO.read_bytes()
     except OSError:

@@ -10,6 +10,7 @@ dispositions, handles, environment) reaches it.
 import _ctypes
 import os
 import resource
+import sys
 import time
 
 TYPE_CHECKING = False
@@ -40,7 +41,7 @@ class StartError(Exception):
 
 
 def adopt_orphans() -> None:
-    """Make every orphan below this process its child."""
+    """Make every orphan below this process its child. Linux only: elsewhere orphans that left the tree are lost."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
@@ -183,16 +184,16 @@ def _environment(spec: "Spec") -> dict[bytes, bytes]:
 
 def _limit(spec: "Spec") -> None:
     """Last of all, because a small address space could keep this very code from running."""
-    if spec.mark:
+    if spec.mark and sys.platform == "linux":
         try:
             resource.setrlimit(_RLIMIT_LOCKS, (spec.mark, spec.mark))
         except (OSError, ValueError):
             pass  # inside an attempt with a lower mark: the environment tag and the outer mark still find the tree
     if spec.nice:
         os.nice(spec.nice)
-    if spec.idle:
+    if spec.idle and sys.platform == "linux":
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    if spec.cores:
+    if spec.cores and sys.platform == "linux":
         os.sched_setaffinity(0, spec.cores)
     for name, value in [*spec.rlimits, ("CORE", 0)]:
         number = getattr(resource, f"RLIMIT_{name}")
@@ -246,5 +247,7 @@ def _exec(commands: list[bytes], argv: list[bytes], environment: dict[bytes, byt
 
 
 def _prctl(option: int, value: int) -> None:
+    if sys.platform != "linux":
+        return
     # By the C module: `ctypes` costs 2.5 ms more. A failing prctl (before Linux 3.4) leaves the tag and the mark to find orphans.
     _ctypes.call_function(_ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl"), (option, value, 0, 0, 0))  # type: ignore[arg-type] # None: this very program

@@ -2,7 +2,7 @@
  *
  * It hands its terminal and environment to the zygote at SOCKET, which forks the attempt's runner, and then waits to exit with
  * the runner's status. When the zygote is not there or starts nothing, it becomes COLD_COMMAND instead: two runners of one attempt cannot
- * both start, because the first one claims the epoch. lifecycle.py says what is spoken, and what makes it safe to stop waiting for a zygote
+ * both start, because the first one claims the epoch. wire.py says what is spoken, and what makes it safe to stop waiting for a zygote
  * that hangs or was stopped. client.py is the same without a compiler.
  *
  * Exit status: the runner's; 64 usage, 70 the runner's status was lost with zygote and runner.
@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,11 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#ifdef __linux__
+#define KIND SOCK_SEQPACKET
+#else
+#define KIND SOCK_STREAM
+#endif
 enum { REQUEST_MAX = 128 * 1024, ANSWER = 128, USAGE = 64, NO_STATUS = 70 };
 enum { PATIENCE_S = 10 }; /* for each step until a runner is there; a fork takes milliseconds, and nothing is lost by going on without */
 
@@ -26,7 +32,7 @@ extern char **environ;
 static const int relayed[] = {SIGTERM, SIGHUP, SIGINT, SIGQUIT};
 static volatile sig_atomic_t runner, pending;
 static char request[REQUEST_MAX];
-static size_t size;
+static size_t size = sizeof(uint32_t); /* the length stands in front */
 
 static void relay(int number) {
     int saved = errno;
@@ -70,10 +76,12 @@ static int write_request(const char *directory) {
     for (char **entry = environ; *entry; entry++)
         if (!add("env=", *entry))
             return 0;
+    uint32_t length = (uint32_t)(size - sizeof(uint32_t));
+    memcpy(request, &length, sizeof length);
     return 1;
 }
 
-/* The request with our handles 0, 1, 2. */
+/* The request with our handles 0, 1, 2; a stream may take it in pieces. */
 static int send_request(int zygote) {
     int handles[] = {0, 1, 2};
     union {
@@ -87,10 +95,14 @@ static int send_request(int zygote) {
     header->cmsg_type = SCM_RIGHTS;
     header->cmsg_len = CMSG_LEN(sizeof handles);
     memcpy(CMSG_DATA(header), handles, sizeof handles);
-    ssize_t sent;
+    ssize_t sent, all = 0;
     do
         sent = sendmsg(zygote, &message, 0);
     while (sent < 0 && errno == EINTR);
+    while (sent > 0 && (all += sent) < (ssize_t)size)
+        do
+            sent = send(zygote, request + all, size - (size_t)all, 0);
+        while (sent < 0 && errno == EINTR);
     return sent > 0;
 }
 
@@ -120,7 +132,7 @@ static const char *answer(int zygote, const char *word, int flags) {
 
 /* As `answer`; without one in time the request is taken back. A runner that does not know it yet has said its pid before. */
 static const char *first_answer(int zygote) {
-    const char *pid = answer(zygote, "pid", 0);
+    const char *pid = answer(zygote, "pid", MSG_WAITALL);
     if (pid)
         return pid;
     shutdown(zygote, SHUT_WR);
@@ -138,7 +150,7 @@ int main(int argc, char **argv) {
         start_cold("the warm process does not answer: ", reason(), 0, argv);
     }
     strcpy(address.sun_path, argv[1]);
-    int zygote = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+    int zygote = socket(AF_UNIX, KIND, 0);
     fcntl(zygote, F_SETFD, FD_CLOEXEC);
     give_up_after(zygote, PATIENCE_S);
     if (connect(zygote, (struct sockaddr *)&address, sizeof address) < 0)
@@ -161,7 +173,7 @@ int main(int argc, char **argv) {
         if (pending)
             kill(runner, pending);
         give_up_after(zygote, 0);
-        value = answer(zygote, "end", 0);
+        value = answer(zygote, "end", MSG_WAITALL);
         if (!value || value[0] != 'n')
             return value ? atoi(value) : NO_STATUS;
     }

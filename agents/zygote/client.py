@@ -15,11 +15,13 @@ if TYPE_CHECKING:
 else:
     import _signal
 
-_NOTTY, _SCTTY = 0x5422, 0x540E  # termios.TIOCNOTTY, termios.TIOCSCTTY; importing termios costs a library
+_NOTTY = 0x5422 if sys.platform == "linux" else 0x20007471  # termios.TIOCNOTTY; importing termios costs a library
+_SCTTY = 0x540E if sys.platform == "linux" else 0x20007461
 _ANSWER = 128
 _REQUEST_MAX = 128 * 1024
 _USAGE, _NO_STATUS = 64, 70
 _PATIENCE_S = 10
+_KIND = _socket.SOCK_SEQPACKET if sys.platform == "linux" else _socket.SOCK_STREAM
 _RELAYED = (_signal.SIGTERM, _signal.SIGHUP, _signal.SIGINT, _signal.SIGQUIT)
 
 _runner = 0
@@ -31,7 +33,7 @@ def main() -> int:
     if len(sys.argv) < 4:
         _say("usage: client SOCKET COLD_COMMAND ATTEMPT_DIR")
         return _USAGE
-    zygote = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+    zygote = _socket.socket(_socket.AF_UNIX, _KIND)
     _give_up_after(zygote, _PATIENCE_S)
     try:
         zygote.connect(sys.argv[1])
@@ -60,18 +62,21 @@ def main() -> int:
 def _request() -> bytes:
     entries = [b"dir=" + sys.argv[-1].encode("utf-8", "surrogateescape")]
     entries += [b"env=" + name + b"=" + value for name, value in posix.environ.items()]
-    return b"".join(entry + b"\0" for entry in entries)
+    body = b"".join(entry + b"\0" for entry in entries)
+    return len(body).to_bytes(4, sys.byteorder) + body
 
 
 def _hand_over(zygote: _socket.socket, request: bytes) -> None:
     handles = b"".join(number.to_bytes(4, sys.byteorder) for number in (0, 1, 2))
-    zygote.sendmsg([request], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, handles)])
+    sent = zygote.sendmsg([request], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, handles)])
+    while sent < len(request):
+        sent += zygote.send(request[sent:])
 
 
 def _first_answer(zygote: _socket.socket) -> tuple[str, str]:
     """Without one in time the request is taken back. A runner that does not know it yet has said its pid before."""
     try:
-        return _answer(zygote)
+        return _answer(zygote, _socket.MSG_WAITALL)
     except BlockingIOError:
         zygote.shutdown(_socket.SHUT_WR)
         return _answer(zygote, _socket.MSG_DONTWAIT)
@@ -84,12 +89,12 @@ def _wait(zygote: _socket.socket, runner: int) -> tuple[str, str]:
         _relay(number, None)
     _give_up_after(zygote, 0)
     try:
-        return _answer(zygote)
+        return _answer(zygote, _socket.MSG_WAITALL)
     except OSError:
         return "", ""
 
 
-def _answer(zygote: _socket.socket, flags: int = 0) -> tuple[str, str]:
+def _answer(zygote: _socket.socket, flags: int) -> tuple[str, str]:
     """A word and its value; both are empty at the end of the connection."""
     word, _, value = zygote.recv(_ANSWER, flags).rstrip(b"\0").decode("utf-8", "replace").partition(" ")
     return word, value

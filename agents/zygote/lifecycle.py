@@ -27,9 +27,10 @@ from supervisor.kernel.names import Identity
 # ---------------
 # What a client in a pane and the zygote say to each other.
 #
-#     client -> zygote   one message of `key=value` entries, each ended by NUL: `dir` (the attempt's directory, an absolute path;
-#                        the runner works there, wherever the client was) and `env` (`NAME=value`, repeated); with it the pane's
-#                        handles 0, 1, 2 as SCM_RIGHTS
+#     client -> zygote   once: 4 bytes length, then `key=value` entries each ended by NUL: `dir` (the attempt's directory, an
+# absolute path;
+#                        the runner works there, wherever the client was) and `env` (`NAME=value`, repeated); with it the pane's handles
+#                        0, 1, 2 as SCM_RIGHTS
 #     zygote -> client   answers of 128 bytes, padded with NUL: `pid N` (the runner, which sends it itself), later `end N` (the
 # status to exit
 #                        with); instead of either `no WHY` (nothing was started)
@@ -42,12 +43,14 @@ from supervisor.kernel.names import Identity
 # whatever killed that; the runner itself in case the zygote is gone. `client.c` and `client.py` are the other side of this.
 
 
-KIND = socket.SOCK_SEQPACKET
+_LINUX: bool = sys.platform == "linux"
+KIND = socket.SOCK_SEQPACKET if _LINUX else socket.SOCK_STREAM
 REQUEST_MAX = 128 * 1024
-"""Bytes of a request; a message may have some 200 KB by default."""
+"""Bytes of a request; a message on a Linux socket may have some 200 KB by default."""
 ANSWER = 128
 """Bytes of an answer."""
-NOTHING = bytes(4)
+_LENGTH = struct.Struct("=I")
+NOTHING = _LENGTH.pack(0)
 """A request for nothing, which is answered `no`: it shows that somebody is there."""
 
 
@@ -63,13 +66,19 @@ class NotARequest(Exception):
     """What came is none, and never will be one."""
 
 
-def read_request(data: bytes) -> Request:
-    """Return the request in the message `data`. Raises NotARequest."""
-    if len(data) > REQUEST_MAX:
-        raise NotARequest("it is too long")
-    if not data.endswith(b"\0"):
+def read_request(data: bytes) -> Request | None:
+    """The request that `data` holds; None when more has to come. Raises NotARequest."""
+    if len(data) < _LENGTH.size:
+        return None
+    length = _LENGTH.unpack_from(data)[0]
+    body = data[_LENGTH.size :]
+    if length > REQUEST_MAX or len(body) > length:
+        raise NotARequest("its length is wrong")
+    if len(body) < length:
+        return None
+    if not body.endswith(b"\0"):
         raise NotARequest("it is cut short")
-    pairs = [entry.partition(b"=")[::2] for entry in data[:-1].split(b"\0")]
+    pairs = [entry.partition(b"=")[::2] for entry in body[:-1].split(b"\0")]
     one = dict(pairs)
     if not one.get(b"dir", b"").startswith(b"/"):
         raise NotARequest("it names no absolute directory")
@@ -101,8 +110,10 @@ def taken_back(handle: socket.socket) -> bool:
 
 
 def peer_uid(handle: socket.socket) -> int:
-    """Return the user at the other end, as the kernel says it. Raises OSError."""
-    return int(struct.unpack("3i", handle.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1])
+    """Who is at the other end, as the kernel says it. Raises OSError."""
+    if _LINUX:
+        return int(struct.unpack("3i", handle.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1])
+    return int(struct.unpack("2I", handle.getsockopt(0, 1, 76)[:8])[1])  # LOCAL_PEERCRED: struct xucred of BSD and macOS; not tried
 
 
 def close_all(handles: list[int]) -> None:

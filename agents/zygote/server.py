@@ -7,11 +7,13 @@ import fcntl
 import gc
 import importlib
 import os
+import resource
 import select
 import signal
 import socket
 import sys
 import termios
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -110,17 +112,25 @@ _WAITING_MAX = 64
 _LOOK_S = 10.0
 """Between two looks whether anybody can still reach us."""
 _FULL_S = 0.05  # no handle is left to accept with, and only the end of a runner gives one back
+_MORE = lifecycle.REQUEST_MAX + 64
 
 
 class Caller:
     """One connection: first its request comes, then its runner runs."""
 
-    __slots__ = ("pid", "since", "socket")
+    __slots__ = ("data", "handles", "pid", "since", "socket")
 
     def __init__(self, connection: socket.socket, now: float) -> None:
         self.socket = connection
         self.since = now
+        self.data = b""
+        self.handles: list[int] = []
         self.pid = 0
+
+    def close(self) -> None:
+        lifecycle.close_all(self.handles)
+        self.handles = []
+        self.socket.close()
 
 
 class Server:
@@ -169,7 +179,7 @@ class Server:
         for caller in list(callers):
             del self._callers[caller.socket.fileno()]
             self._poll.unregister(caller.socket)
-            caller.socket.close()
+            caller.close()
 
     def _accept(self) -> None:
         waiting = self._waiting()
@@ -190,35 +200,43 @@ class Server:
                 self._poll.register(connection, select.POLLIN)
                 self._drop(waiting[: max(0, len(waiting) + 1 - _WAITING_MAX)])
                 return
-        connection.close()
+        caller.close()
 
     def _hear(self, caller: Caller) -> None:
-        """Take its request, or its end. A client that speaks while its runner runs, or hangs up, is let go; the runner goes on."""
+        """More of its request, or its end. A client that speaks while its runner runs, or hangs up, is let go; the runner goes on."""
         try:
-            data, handles, _, _ = socket.recv_fds(caller.socket, lifecycle.REQUEST_MAX + 1, 3)
+            data, handles, _, _ = socket.recv_fds(caller.socket, _MORE, 3)
         except BlockingIOError:
             return
         except OSError:
             data, handles = b"", []
+        caller.handles += handles
+        caller.data += data
+        if not data or caller.pid or len(caller.handles) > 3:
+            self._drop([caller])
+            return
         try:
-            if not data or caller.pid:
-                self._drop([caller])
-            else:
-                caller.pid = self._start(caller, lifecycle.read_request(data), handles)
+            request = lifecycle.read_request(caller.data)
         except lifecycle.NotARequest as error:
             self._refuse(caller, error)
-        except OSError as error:
-            self._refuse(caller, error.strerror)
-        finally:
-            lifecycle.close_all(handles)
+            return
+        if request is not None:
+            self._start(caller, request)
 
-    def _start(self, caller: Caller, request: lifecycle.Request, handles: list[int]) -> int:
-        """Fork the runner; its pid. Raises NotARequest, OSError."""
-        if len(handles) != 3:
-            raise lifecycle.NotARequest("three handles are needed")
-        if not TITLE.holds(title(request)):
-            raise lifecycle.NotARequest("the attempt's directory has too long a name")
-        return fork(request, handles, caller.socket)
+    def _start(self, caller: Caller, request: lifecycle.Request) -> None:
+        if len(caller.handles) != 3:
+            self._refuse(caller, "three handles are needed")
+        elif not TITLE.holds(title(request)):
+            self._refuse(caller, "the attempt's directory has too long a name")
+        else:
+            try:
+                caller.pid = fork(request, caller.handles, caller.socket)
+            except OSError as error:
+                self._refuse(caller, error.strerror)
+                return
+            lifecycle.close_all(caller.handles)
+            caller.handles = []
+            caller.data = b""
 
     def _refuse(self, caller: Caller, why: object) -> None:
         lifecycle.send(caller.socket, lifecycle.answer("no", why))
@@ -292,13 +310,19 @@ def freeze() -> None:
 
 
 def threads() -> int:
-    """Threads of this process, those that Python does not know too."""
-    return len(list(Path("/proc/self/task").iterdir()))
+    """Threads of this process, those that Python does not know too where the system tells."""
+    try:
+        return len(list(Path("/proc/self/task").iterdir()))
+    except OSError:
+        return threading.active_count()
 
 
 def resident() -> int:
     """Bytes of this process in memory."""
-    return int(slurp("/proc/self/statm").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    pages = slurp("/proc/self/statm").split()
+    if pages:
+        return int(pages[1]) * os.sysconf("SC_PAGE_SIZE")
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # bytes on macOS, which has no /proc
 
 
 @contextlib.contextmanager

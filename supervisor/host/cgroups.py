@@ -248,6 +248,8 @@ class _Hierarchy:
 
 def probe() -> Support:
     """Make a group here, hold a process in it, freeze it and kill it. Takes milliseconds and leaves nothing. Never raises."""
+    if not Path("/proc/self/cgroup").exists():
+        return Support(missing=("this system has no control groups",))
     parents = tuple(filter(None, map(_usable, _hierarchies())))
     if not parents:
         return Support(missing=(_NONE,))
@@ -558,6 +560,9 @@ class _Stopping:
 
 def _states(pid: int) -> set[str]:
     """Those of all threads; empty when the process is gone."""
+    if not procfs.has_proc():
+        seen = procfs.look(pid)
+        return {seen.state} if seen is not None else set()
     stats = (procfs.slurp(str(thread / "stat")).rpartition(b")")[2].split() for thread in _threads(pid))
     return {fields[0].decode("ascii") for fields in stats if fields}
 

@@ -86,8 +86,10 @@ def _cpus(cores: Iterable[Core]) -> tuple[int, ...]:
 
 
 def usable() -> tuple[int, ...]:
-    """The CPU numbers this process may run on: fewer than the machine has inside a cpuset."""
-    return tuple(sorted(os.sched_getaffinity(0)))
+    """The CPU numbers this process may run on: fewer than the machine has inside a cpuset. Without affinity (macOS), all."""
+    if hasattr(os, "sched_getaffinity"):
+        return tuple(sorted(os.sched_getaffinity(0)))
+    return tuple(range(os.cpu_count() or 1))
 
 
 def for_agents(reserve: int | None) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 MAX_SOCKET_PATH = 100
-"""A UNIX socket's path holds 107 bytes; tmux adds nothing, our longest name is `agents/agents.sock`."""
+"""A UNIX socket's path holds 107 bytes on Linux and 103 on macOS; tmux adds nothing, our longest name is `agents/agents.sock`."""
 AGENTS = "agents"
 FAR = Path("/tmp")
 """Where sockets lie for which the state's path is too long. Not `$TMPDIR`: cron's is not that of a person's shell, and both mean the same

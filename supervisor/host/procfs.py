@@ -7,6 +7,8 @@ runner, whose whole start may take 20 ms: only C modules are imported (measured 
 Who belongs to an attempt: its runner's descendants (the runner is their subreaper, so orphans stay below it), and every process
 that inherited the attempt's environment tag or its rlimit mark (see `supervisor.kernel.records`), which still finds them all after the
 runner was killed.
+
+Systems without /proc (macOS) fall back in one place, `_table_by_ps`: no start ticks, no tags, no pidfd. That path has not been tried.
 """
 
 # ruff: noqa: PTH110, PTH208
@@ -43,10 +45,10 @@ class Seen:
         self.pid = pid
         self.ppid = ppid
         self.group = group
-        """Id of its process group."""
+        """Id of its process group; 0 where nobody says."""
         self.state = state
         self.ticks = ticks
-        """Field 22 of /proc/PID/stat: clock ticks after boot."""
+        """Field 22 of /proc/PID/stat: clock ticks after boot; 0 where there is no /proc."""
         self.flags = flags
 
     @property
@@ -83,6 +85,12 @@ def boot_id() -> str:
 
 def look(pid: int) -> Seen | None:
     """The process that has `pid` now, zombie or not; None when there is none."""
+    if not has_proc():
+        return _table_by_ps().get(pid)
+    return _look(pid)
+
+
+def _look(pid: int) -> Seen | None:
     # The command's name stands in brackets and may hold anything, brackets too: fields are counted from the last one.
     fields = slurp(f"/proc/{pid}/stat").rpartition(b")")[2].split()
     if len(fields) < 20:
@@ -92,18 +100,34 @@ def look(pid: int) -> Seen | None:
 
 def table() -> dict[int, Seen]:
     """Every process of the machine, without kernel threads."""
-    found = map(look, pids())
+    if not has_proc():
+        return _table_by_ps()
+    found = map(_look, pids())
     return {seen.pid: seen for seen in found if seen is not None and not seen.flags & _PF_KTHREAD}
 
 
 def pids() -> list[int]:
-    """Every process of the machine and every kernel thread."""
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    """Every process of the machine and every kernel thread; nobody where there is no /proc."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()] if has_proc() else []
 
 
 def newest_pid() -> int:
-    """Return the number that the kernel gave last to a process or a thread."""
-    return int(slurp("/proc/loadavg").split()[4])
+    """Return the number that the kernel gave last to a process or a thread; 0 where there is no /proc."""
+    fields = slurp("/proc/loadavg").split()
+    return int(fields[4]) if len(fields) > 4 else 0
+
+
+def has_proc() -> bool:
+    return os.path.exists("/proc/self/stat")
+
+
+def _table_by_ps() -> dict[int, Seen]:
+    """The same without /proc; never tried on the systems it is for. Start ticks are 0, so a reused pid cannot be told apart."""
+    import subprocess  # only here: it would double the runner's start
+
+    lines = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,state="], capture_output=True, check=False).stdout.decode().splitlines()
+    rows = (line.split() for line in lines)
+    return {int(pid): Seen(int(pid), int(ppid), state[:1], 0, 0) for pid, ppid, state in rows}
 
 
 def children(everyone: dict[int, Seen]) -> "dict[int, list[Seen]]":
@@ -197,7 +221,7 @@ def lives(seen: Seen) -> bool:
 def send(seen: Seen, number: int) -> bool:
     """Signal this very process and no later owner of its pid; False when it is gone or not ours to signal."""
     try:
-        handle = os.pidfd_open(seen.pid)
+        handle = os.pidfd_open(seen.pid) if hasattr(os, "pidfd_open") else -1
     except ProcessLookupError:
         return False
     except OSError:  # a kernel before 5.3, or a sandbox that forbids the call: the check below still narrows the race to microseconds

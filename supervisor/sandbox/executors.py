@@ -159,15 +159,21 @@ def probe() -> Support:
 
     First end the sandboxes that killed supervisors left behind.
     """
-    _halt(left())
-    with locked_directory(_place(), _PREFIX) as root, guarded(root, os.environ) as (group, env):
-        trials = {(executor, tier): _begin(root, executor, tier, group, env) for executor in Executor for tier in _NETWORKS}
-        answers = {which: _end(trial) for which, trial in trials.items()}
+    answers: dict[tuple[Executor, Tier], str] = {}
+    if _on_linux():
+        _halt(left())
+        with locked_directory(_place(), _PREFIX) as root, guarded(root, os.environ) as (group, env):
+            trials = {(executor, tier): _begin(root, executor, tier, group, env) for executor in Executor for tier in _NETWORKS}
+            answers = {which: _end(trial) for which, trial in trials.items()}
     return Support(
         works={each: frozenset(tier for tier in _NETWORKS if answers.get((each, tier)) == "") for each in Executor},
         why_not={which: why for which, why in answers.items() if why},
         terminal=os.uname().machine in exec_step.MACHINES or _tiocsti_is_off(),
     )
+
+
+def _on_linux() -> bool:
+    return sys.platform.startswith("linux")
 
 
 def left() -> list[Seen]:

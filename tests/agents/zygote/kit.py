@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -25,7 +26,8 @@ PRELOAD = ("decimal", "colorsys")
 def write_request(request: Request) -> bytes:
     """The bytes of a request, as a client sends them."""
     entries = [b"dir=" + request.directory, *(b"env=" + name + b"=" + value for name, value in request.environment.items())]
-    return b"".join(entry + b"\0" for entry in entries)
+    body = b"".join(entry + b"\0" for entry in entries)
+    return struct.pack("=I", len(body)) + body
 
 
 class Warm:

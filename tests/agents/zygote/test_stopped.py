@@ -131,7 +131,7 @@ def test_a_runner_that_leaves_after_it_said_its_pid_is_no_runner(client: Path | 
         attempt = warm.attempt("sh", "-c", "exit 5")
         process = warm.start(attempt)
         with listener.accept()[0] as caller:
-            lifecycle.read_request(caller.recv(lifecycle.REQUEST_MAX + 64))
+            assert lifecycle.read_request(caller.recv(lifecycle.REQUEST_MAX + 64)) is not None
             for said in (lifecycle.answer("pid", os.getpid()), lifecycle.answer("no", "it came too late")):
                 caller.send(said)
             assert process.wait(30) == 5

@@ -177,7 +177,7 @@ def watch() -> None:
 def end() -> None:
     """Kill and reap whatever was started below this process since `watch`; nothing when that was not called. No child whose exit code
     somebody wants may be there. Costs one system call when there is none. Raises ToolFailed when something cannot be ended in about 2 s."""
-    if _watch.pid != os.getpid() or not _reap():
+    if _watch.pid != os.getpid() or not procfs.has_proc() or not _reap():
         return
     halted = procfs.halt(_living, lambda seconds: time.sleep(min(seconds, PAUSE_S)), time.monotonic, 0.0)
     if halted.survivors or _living():
