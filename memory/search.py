@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from memory import listing, note
+from memory import listing, note, semantic
 from memory.files import Layout, is_conflict, notes_of
 from memory.listing import GlobIndex
 from memory.note import TITLE_MAX, Page, cleaned, pages, parts_of_names, quoted, record
+from memory.semantic import Vectors
 from memory.versions import ReadBook
 from supervisor.contract import Briefing
 from supervisor.kernel.errors import NightcrewError
@@ -56,6 +57,9 @@ HALVES_EVERY_S = 14 * 86400.0
 EXCERPT = 240
 EXCERPT_OF = 16 * 2**10
 """Characters that an excerpt has, and of a page that it is taken from."""
+RRF = 60
+MEANING_WEIGHT = 0.3
+"""Of reciprocal rank fusion: how a ranking by meaning counts beside that by words."""
 _WORD = re.compile(r"\w+")
 _STOP_WORDS = """
 a an and are as at be been but by can did do does for from had has have how if in into is it its may must no not of on or our shall should
@@ -83,9 +87,10 @@ class Hit:
 class Index:
     """Of one project. Whoever made it uses it: it belongs to one thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, vectors: Vectors | None = None) -> None:
         self._db = sqlite3.connect(":memory:", isolation_level=None)
         self._make()
+        self._vectors = vectors
         self._next = 1
         self._of: dict[str, list[int]] = {}
         self._pages: dict[int, Page] = {}
@@ -105,6 +110,8 @@ class Index:
             self._db.execute(f"DROP TABLE {table}")
         self._make()
         self._of, self._pages, self._spreads, self._globs = {}, {}, {}, GlobIndex()
+        if self._vectors is not None:
+            self._vectors.clear()
         self._add(list(found))
 
     def update(self, path: str, found: Sequence[Page]) -> None:
@@ -116,6 +123,8 @@ class Index:
             page = self._pages.pop(number)
             self._globs.remove(number, page.globs)
             self._db.execute(f"DELETE FROM {_table(page)} WHERE rowid = ?", (number,))  # noqa: S608 - ours
+        if self._vectors is not None:
+            self._vectors.remove(gone)
         self._of[path] = before[:same]
         self._add(found[same:])
         if not self._of[path]:
@@ -138,6 +147,8 @@ class Index:
             self._pages[number] = page
             self._of.setdefault(page.path, []).append(number)
             self._globs.add(number, page.globs)
+        if self._vectors is not None:
+            self._vectors.add([(n, f"{p.title}\n{p.body}") for n, p in numbered])
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -156,6 +167,8 @@ class Index:
         seconds since 1970, for the age of records."""
         words = self._words(query)
         rank = self._by_words(words)
+        if self._vectors is not None and words:
+            rank = _fused(rank, self._vectors.nearest(query[:QUERY_MAX], CANDIDATES))
         best = max(rank.values(), default=1.0)
         scores = {number: value / best for number, value in rank.items()}
         if paths:
@@ -206,6 +219,21 @@ def _split(text: str) -> str:
 def _own_title(page: Page) -> str:
     """Not the beginning of its text once more, where that stands for a title: it would outweigh the rest."""
     return "" if page.body[: TITLE_MAX * 2].lstrip("# \t\r\n").startswith(page.title) else page.title
+
+
+def _fused(words: dict[int, float], meant: Sequence[int]) -> dict[int, float]:
+    """Both rankings as one, by the places that they give."""
+    by_words = sorted(words, key=lambda number: -words[number])
+    return fused(((by_words, 1.0), (meant, MEANING_WEIGHT)))
+
+
+def fused(rankings: Iterable[tuple[Sequence[int], float]]) -> dict[int, float]:
+    """Reciprocal rank fusion: each ranking, best first, gives each of its places weight / (RRF + place)."""
+    scores: dict[int, float] = {}
+    for ranking, weight in rankings:
+        for place, number in enumerate(ranking, 1):
+            scores[number] = scores.get(number, 0.0) + weight / (RRF + place)
+    return scores
 
 
 def _boost(scores: dict[int, float], numbers: Iterable[int]) -> None:
@@ -492,7 +520,7 @@ class SearchDesk(Briefing):
             held = self._held.get(project)
             is_new = held is None
             if held is None:
-                held = self._held[project] = _Held(Index())
+                held = self._held[project] = _Held(Index(_vectors(self.terms)))
             stale, held.stale = held.stale, set()
         if is_new:
             try:
@@ -543,3 +571,8 @@ def _known(layout: Layout, hit: Hit) -> Known:
         hit.at,
         hit.score,
     )
+
+
+def _vectors(terms: MemoryTerms) -> Vectors | None:
+    model = semantic.load() if terms.meaning else None
+    return Vectors(model) if model is not None else None

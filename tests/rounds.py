@@ -126,6 +126,7 @@ after the other."""
 ALLOWED_SKIPS = {
     "*make clients*": "real agents and axe-core are 2 GB from other registries: `make clients` brings them, and CI runs it before",
     "no package index answers": "needs a network",
+    "the extra nightcrew?semantic? is not installed": "an extra that no default installation has",
     "read-only in a sandbox: test_private_repository proves it": "the variant cannot happen: a confined agent cannot write there",
     "its repository of its own goes as a whole": "the variant cannot happen: nothing of it is left to be removed",
     "its repository is the person's where no sandbox works": "about a host without a sandbox",

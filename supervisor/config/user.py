@@ -310,6 +310,7 @@ class MemoryModel(Strict):
     approval: list[Literal["core", "semantic", "procedural", "episodic", "notes"]] = sorted(kind.value for kind in _MEMORY.approval)
     leases: Literal["warn", "strict", "off"] = _MEMORY.leases.value
     tools: bool = _MEMORY.tools
+    meaning: bool = _MEMORY.meaning
     semantic_max: Annotated[Size, Field(ge=4096)] = _MEMORY.semantic_max
     episodic: Annotated[Duration, Field(ge=86400, le=3650 * 86400)] = _MEMORY.episodic_s
     unread: Annotated[Duration, Field(ge=86400, le=3650 * 86400)] = _MEMORY.unread_s

@@ -170,6 +170,8 @@ class MemoryTerms:
     leases: LeaseRule = LeaseRule.WARN
     tools: bool = False
     """Command lines that take tools get those of the memory; each request of theirs then carries the tools' descriptions."""
+    meaning: bool = False
+    """Notes are also found by what they mean, where the extra for that is installed: see decision 0046."""
     semantic_max: int = 256 * 2**10
     """Bytes that notes of facts may take together; pruning archives those that were read longest ago."""
     episodic_s: float = 30 * 86400.0
