@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.features.night import service
 from supervisor.features.night.service import MISSING, SleepInhibitor
 from supervisor.host import processes
 from tests.support import wait_until
@@ -94,3 +95,13 @@ def test_it_ends_with_a_supervisor_that_is_killed(stand_in: Callable[[str], Path
         assert child is not None and processes.alive(child)
         holder.send_signal(signal.SIGKILL)
     wait_until(lambda: not processes.alive(child), "it to end")
+
+
+def test_on_macos_it_watches_the_supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its arguments alone: it has not been run."""
+    program = tmp_path / "caffeinate"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert service.commands(77, WHY) == [[str(program), "-i", "-w", "77"]]

@@ -282,21 +282,24 @@ async def handle(loop: Loop, *, name: str, outcome: str, why: str) -> dict[str, 
 # The one door to what keeps the machine awake: a child that lives as long as the machine is to stay awake, and no longer than we do.
 #
 # `systemd-inhibit` holds its lock while the program that it starts lives: `cat`, which ends with the pipe that we hold open, also when
-# we are killed.
+# we are killed. macOS has `caffeinate`, which ends with the process that it is told to watch; that path has not been tried.
 
 
 _STOP_S = 5.0
 _SAID_MAX = 500
 _WHAT = ("sleep:idle:handle-lid-switch", "idle")
 """What is asked for, and what a session may have that nobody sits at: polkit's defaults give it the second alone."""
-MISSING = "systemd-inhibit is not there"
+MISSING = "neither systemd-inhibit nor caffeinate is there"
 
 
-def commands(why: str) -> list[list[str]]:
+def commands(pid: int, why: str) -> list[list[str]]:
     """The programs that keep the machine awake here, the best first, each to be run with a pipe as its input; none: there is no such
-    program."""
-    found = shutil.which("systemd-inhibit")
-    return [[found, f"--what={what}", "--who=nightcrew", f"--why={why}", "--mode=block", "cat"] for what in _WHAT] if found else []
+    program. `pid` is the process for which it stays awake."""
+    if found := shutil.which("systemd-inhibit"):
+        return [[found, f"--what={what}", "--who=nightcrew", f"--why={why}", "--mode=block", "cat"] for what in _WHAT]
+    if sys.platform == "darwin" and (found := shutil.which("caffeinate")):
+        return [[found, "-i", "-w", str(pid)]]
+    return []
 
 
 class SleepInhibitor:
@@ -316,7 +319,7 @@ class SleepInhibitor:
     def hold(self, why: str) -> None:
         """Begin to keep the machine awake, for the reason `why`, which `systemd-inhibit --list` shows. Returns at once: whether that
         succeeds, `trouble` says. To be released before it is asked for again. Raises OSError."""
-        self._left = commands(why)
+        self._left = commands(os.getpid(), why)
         self._start()
 
     def trouble(self) -> str:
