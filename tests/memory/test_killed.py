@@ -10,7 +10,7 @@ import pytest
 
 from memory.versions import PERSON, Author
 from memory.writing import Store
-from supervisor.host.failpoint import FAILPOINTS
+from tests.failpoints import FAILPOINTS
 from tests.memory.kit import DOUBTFUL, FIX, TODAY, opened, text_of
 
 OLD, NEW, OTHERS = "old " * 2000, "new " * 3000, "a person's " * 500

@@ -203,7 +203,7 @@ def test_the_script_that_wrote_the_newest_sample_still_writes_such_a_ledger(tmp_
 
 
 def _in_meaning(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A spec that gained a key since means what it meant when the key has its default, and its digest is another. No release reads `run` and
+    """A spec that gained a key means what it meant when the key has its default, and its digest is another. No release reads `run` and
     `layers` of a snapshot any more."""
     found = [
         {**row, "spec": codec.loads(SnapshotSpec if "digests" in row else TaskSpec, row["spec"])} if "spec" in row else row for row in found

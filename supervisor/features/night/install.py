@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from supervisor.client import protocol, start, submit
 from supervisor.config import user
 from supervisor.config.task_keys import moment
-from supervisor.config.toml import Once
+from supervisor.config.toml import Once, into
 from supervisor.host import autostart, cores, files, paths
 from supervisor.host.autostart import Entry
 from supervisor.host.paths import Home, settings_file
@@ -316,7 +316,7 @@ def resolve(said: Mapping[str, Any], defaults: NightDefaults, due: datetime | No
         raise UsageError(
             "not a night", on=f"--{str(wrong['loc'][0]).replace('_', '-')}", why=wrong["msg"].removeprefix("Value error, ")
         ) from None
-    chosen = model.defaults()
+    chosen = into(NightDefaults, model)
     return NightTerms(
         until=until,
         grace_s=chosen.grace_s if "grace" in given else defaults.grace_s,
