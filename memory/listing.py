@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from memory import files, note
 from memory.files import Layout
@@ -226,6 +227,10 @@ FILES_MAX = 100_000
 """More are not listed: whoever made them did not mean notes."""
 
 
+_LISTED = ("id", "agent", "task", "tags", "paths", "expires", "supersedes", "broken")
+"""Keys of a note's front matter that a list shows."""
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A file. `size` is bytes, `mtime` seconds since 1970, `meta` that of its note (a day has none)."""
@@ -237,6 +242,12 @@ class Entry:
     version: str
     title: str
     meta: Mapping[str, object]
+
+    def shape(self) -> dict[str, Any]:
+        """Return what a list says of the file, for agents and people."""
+        known = {key: self.meta[key] for key in _LISTED if key in self.meta}
+        shape = {"path": self.path, "kind": str(self.kind), "size": self.size, "mtime": self.mtime, "version": self.version}
+        return {**shape, "title": cleaned(self.title), **known}
 
 
 @dataclass(frozen=True, slots=True)

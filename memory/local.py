@@ -65,16 +65,12 @@ def everything(where: Home, project: str) -> Iterator[tuple[str, str, float, dic
 
 def _ls(there: Layout, asked: Args) -> dict[str, Any]:
     files = Listing(there.root, "memory")
-    found = [_shape(entry) for entry in files.entries() if entry.path.startswith(asked.get("prefix") or "")]
+    found = [entry.shape() for entry in files.entries() if entry.path.startswith(asked.get("prefix") or "")]
     return {"entries": found, "more": 0, **refused(files.strange(), files.misnamed())}
 
 
 def _quarantine(there: Layout, _: Args) -> dict[str, Any]:
-    return {"entries": list(map(_shape, Listing(there.root, "quarantine").entries()))}
-
-
-def _shape(entry: Entry) -> dict[str, Any]:
-    return {"kind": str(entry.kind), **{name: getattr(entry, name) for name in ("path", "size", "mtime", "version", "title")}}
+    return {"entries": list(map(Entry.shape, Listing(there.root, "quarantine").entries()))}
 
 
 def _show(there: Layout, asked: Args) -> dict[str, Any]:

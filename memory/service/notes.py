@@ -329,7 +329,7 @@ async def ls(asked: Request, *, prefix: Annotated[str, Bound(0, PATH_MAX)] | Non
 
     def look(store: Store) -> dict[str, Any]:
         found = [entry for entry in store.entries() if entry.path.startswith(prefix or "")]
-        shape = {"entries": list(map(_shape, found[:LISTED_MAX])), "more": max(0, len(found) - LISTED_MAX)}
+        shape = {"entries": list(map(Entry.shape, found[:LISTED_MAX])), "more": max(0, len(found) - LISTED_MAX)}
         return {**shape, **refused(store.strange(), store.misnamed())}
 
     found, watch = await asked.desk.of(asked.project, look), asked.desk.watch
@@ -430,7 +430,7 @@ async def quarantine(asked: Request) -> dict[str, Any]:
     _check_person(asked, "the quarantine")
 
     def look(store: Store) -> dict[str, Any]:
-        return {"entries": list(map(_shape, store.quarantined()[:LISTED_MAX]))}
+        return {"entries": list(map(Entry.shape, store.quarantined()[:LISTED_MAX]))}
 
     return await asked.desk.of(asked.project, look)
 
@@ -449,14 +449,6 @@ async def reject(asked: Request, *, path: AnyPath, version: Version | None = Non
 def _check_person(asked: Request, what: str) -> None:
     if asked.author != PERSON.name:
         raise Refused("only a person sees", on=what, why="nobody approved it")
-
-
-def _shape(entry: Entry) -> dict[str, Any]:
-    known = {
-        key: entry.meta[key] for key in ("id", "agent", "task", "tags", "paths", "expires", "supersedes", "broken") if key in entry.meta
-    }
-    shape = {"path": entry.path, "kind": str(entry.kind), "size": entry.size, "mtime": entry.mtime, "version": entry.version}
-    return {**shape, "title": cleaned(entry.title), **known}
 
 
 def _put(done: Put) -> dict[str, Any]:
