@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from nightcrew.plugins.bench import crews, spawn, verbs
+from nightcrew.plugins.bench import crews, spawn
 from nightcrew.plugins.bench.crews import by_hand, make_repository
 from nightcrew.plugins.bench.spawn import Options, Waiting
 from supervisor.kernel.errors import ToolFailed
@@ -34,9 +34,8 @@ TINY = Options(
 def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     where = tmp_path_factory.mktemp("bench")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(spawn, "STATUS_REPEATS", 1)
-        patch.setattr(verbs, "REPEATS", 1)
-        patch.setattr(verbs, "FILES", 10)
+        patch.setattr(spawn, "REPEATS", 1)
+        patch.setattr(spawn, "FILES", 10)
         found: dict[str, Any] = json.loads(json.dumps(crews.report(spawn, TINY, where, print)))
     assert list(where.iterdir()) == []
     assert users_of(where) == []

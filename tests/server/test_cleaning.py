@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nightcrew.plugins.bench import verbs
+from nightcrew.plugins.bench import spawn
 from supervisor.store import journal, sqlite
 from supervisor.store.queries import TaskView
 from tests import warm
@@ -28,8 +28,8 @@ def crew_that_ended(house: House, count: int) -> list[Environment]:
     (house.repo / ".git" / "info" / "exclude").write_text("*.cache\n")
     house.home.root.mkdir(mode=0o700)
     repository = discover(Git(house.home.root / "git"), house.repo)
-    made = [verbs.ended(repository, house.home, number, None) for number in range(count)]
-    verbs.fill(house.home, repository, made)
+    made = [spawn.ended(repository, house.home, number, None) for number in range(count)]
+    spawn.fill(house.home, repository, made)
     return made
 
 
@@ -71,7 +71,7 @@ def test_git_is_asked_once_what_all_worktrees_have_in_common(house: House, tmp_p
     assert asked.count("status") == count
     kinds = sorted(line.split("  ")[-1] for line in said if line.startswith("keep"))
     assert kinds == sorted(
-        f"commits not on any other branch: 1 of them on nightcrew/{verbs.RUN}/t{n}/work" if n % 3 == 1 else "ignored files: some.cache"
+        f"commits not on any other branch: 1 of them on nightcrew/{spawn.RUN}/t{n}/work" if n % 3 == 1 else "ignored files: some.cache"
         for n in range(count)
         if n % 3
     )
@@ -94,7 +94,7 @@ def test_what_is_done_is_shown_while_the_rest_is_not(house: House, tmp_path: Pat
         rest, said = clean.stdout.read(), clean.stderr.read()
     assert first.startswith("would remove")
     assert len(rest.splitlines()) == count - 1
-    assert [line.split()[1] for line in rest.splitlines() if "could not be inspected" in line] == [f"{verbs.RUN}/t9:1"]
+    assert [line.split()[1] for line in rest.splitlines() if "could not be inspected" in line] == [f"{spawn.RUN}/t9:1"]
     assert f"of {count} worktrees looked at" in said
 
 

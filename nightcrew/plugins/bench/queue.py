@@ -21,7 +21,7 @@ import psutil
 from nightcrew.plugins.bench import fake_doors
 from nightcrew.plugins.bench.crews import Agent, Say, SupervisedRun, in_turns, make_repository, until
 from nightcrew.plugins.bench.figures import Aim, median_ms, quantiles_ms
-from nightcrew.plugins.bench.verbs import status_once_s
+from nightcrew.plugins.bench.spawn import status_once_s
 from supervisor.client import protocol
 from supervisor.host import files
 from supervisor.host.paths import Home
