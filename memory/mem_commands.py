@@ -12,7 +12,7 @@ import sys
 import tarfile
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -140,7 +140,6 @@ TOTAL_MAX = 256 * 2**20
 FILES_MAX = 20_000
 DAY_MAX = 16 * 2**20
 """Bytes of the episodes of one day."""
-_GZIP = b"\x1f\x8b"
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,9 +173,7 @@ def write(archive: Archive, into: IO[bytes]) -> None:
 def read(stream: IO[bytes], name: str) -> Archive:
     """All of it, checked. Raises Refused, with the member, for what `write` would never have written."""
     try:
-        first = stream.read(2)
-        plain: Any = _Joined(first, stream)
-        source: Any = _Bounded(gzip.GzipFile(fileobj=plain) if first == _GZIP else plain, name)
+        source: Any = _Bounded(gzip.GzipFile(fileobj=stream), name)
         with tarfile.open(fileobj=source, mode="r|") as tar:
             return _read_archive(tar, name)
     except (tarfile.TarError, OSError, EOFError, zlib.error, ValueError, OverflowError) as error:
@@ -233,19 +230,6 @@ def _no(on: str, why: str) -> Refused:
     return Refused("not imported", on=on[:200], why=why, kept="the memory as it was")
 
 
-class _Joined:
-    """A stream of which the beginning was read already."""
-
-    def __init__(self, first: bytes, rest: IO[bytes]) -> None:
-        self._first, self._rest = first, rest
-
-    def read(self, size: int = -1) -> bytes:  # as tarfile and gzip ask for it
-        if not self._first:
-            return self._rest.read(size)
-        given, self._first = (self._first, b"") if size < 0 else (self._first[:size], self._first[size:])
-        return given
-
-
 class _Bounded:
     """A stream that ends in Refused: a small file can unpack to one of any size, and so can the name of a member."""
 
@@ -258,12 +242,6 @@ class _Bounded:
         if self._left < 0:
             raise _no(self._name, f"it has more than {TOTAL_MAX} bytes")
         return data
-
-
-def archived_files(paths: Iterable[str]) -> str:
-    """How many, for a person."""
-    count = len(list(paths))
-    return many(count, "file")
 
 
 # Moving
@@ -294,7 +272,7 @@ def export(file: str, as_json: bool) -> None:
     if as_json and file != "-":
         common.print_json(file=file, files=paths)
     else:
-        common.say(f"{archived_files(paths)} exported")
+        common.say(f"{many(len(paths), 'file')} exported")
 
 
 def _write(found: Archive, file: Path) -> None:
@@ -369,7 +347,7 @@ def _say(shape: dict[str, Any], found: Archive, as_json: bool) -> int:
     told = [path for path in shape["imported"] if kind_of(path) in (Kind.CORE, Kind.PROCEDURAL)]
     if told:
         common.say(f"these tell agents what to do, so look at them: {', '.join(told)}")
-    common.say(f"{archived_files(shape['imported'])} imported, {len(shape['same'])} were here, {many(conflicts, 'conflict')}")
+    common.say(f"{many(len(shape['imported']), 'file')} imported, {len(shape['same'])} were here, {many(conflicts, 'conflict')}")
     return 6 if shape["conflicts"] else 0
 
 

@@ -40,7 +40,7 @@ def tar(*members: tuple[str, bytes], change: Callable[[tarfile.TarInfo], Any] = 
             info.size = len(data)
             change(info)
             made.addfile(info, io.BytesIO(data) if info.isreg() else None)
-    return into.getvalue()
+    return gzip.compress(into.getvalue())
 
 
 def refused(data: bytes) -> str:
@@ -50,10 +50,10 @@ def refused(data: bytes) -> str:
     return found.value.line()
 
 
-def test_what_goes_out_comes_in_packed_or_not() -> None:
+def test_what_goes_out_comes_in() -> None:
     data = packed(WHOLE)
     assert data == packed(WHOLE), "the same memory is the same file"
-    assert read(data) == read(gzip.decompress(data)) == WHOLE
+    assert read(data) == WHOLE
 
 
 @pytest.mark.parametrize(
@@ -94,8 +94,8 @@ def test_a_file_comes_once_and_is_text() -> None:
 def test_what_unpacks_to_very_much_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mem, "TOTAL_MAX", 2**20)
     bomb = tar(("memory/core.md", b"x"), format=tarfile.PAX_FORMAT, pax_headers={"comment": "x" * 2**21})
-    assert len(gzip.compress(bomb)) < 2**16
-    assert "it has more than 1048576 bytes" in refused(gzip.compress(bomb))
+    assert len(bomb) < 2**16
+    assert "it has more than 1048576 bytes" in refused(bomb)
     monkeypatch.setattr(mem, "FILES_MAX", 2)
     assert "more than 2 files" in refused(tar(*((f"memory/semantic/{number}.md", b"x") for number in range(3))))
 
