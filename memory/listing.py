@@ -7,20 +7,23 @@ import contextlib
 import difflib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from memory import files, note
 from memory.files import Layout
-from memory.note import cleaned
-from memory.versions import Identity
+from memory.note import cleaned, quoted
+from memory.versions import PERSON, Identity
 from supervisor.host.untrusted_fs import Folder
 from supervisor.kernel.errors import HostError, NotFound, Refused
 from supervisor.kernel.format import duration, size
 from supervisor.kernel.path_globs import CORE_MAX, DAY_MAX, NOTE_MAX, Kind, covers, normalised, overlap
 from supervisor.kernel.spec import MemoryTerms
+
+if TYPE_CHECKING:
+    from memory.writing import Store
 
 # About files
 # -----------
@@ -250,24 +253,6 @@ class Entry:
         return {**shape, "title": cleaned(self.title), **known}
 
 
-@dataclass(frozen=True, slots=True)
-class Replacement:
-    """Whose word counts: see `pruning.may_supersede`."""
-
-    approval: Callable[[], frozenset[Kind]]
-    """Asked only when one note names another: it may have to read the settings."""
-    by_person: Callable[[str], bool]
-    """Whether a person wrote or approved what lies at a path."""
-
-    def of(self, entries: Iterable[Entry], path: str, kind: Kind, note_id: object) -> list[str]:
-        """The paths of the notes that take the place of the one at `path`, whose `id` is empty or None when it has none: those that pruning
-        believes."""
-        names = {path, str(note_id or "")} - {""}
-        claims = [entry for entry in entries if entry.path != path and str(entry.meta.get("supersedes") or "") in names]
-        waits = self.approval() if claims else frozenset()
-        return [one.path for one in claims if may_supersede(kind, one.kind, waits, by_person=self.by_person(one.path))]
-
-
 def folders(root: Path, top: str, strange: list[tuple[str, str]]) -> Iterator[str]:
     """The directories below `top` that may have files, with a slash at the end; "" is `top` itself. What cannot be entered joins
     `strange`."""
@@ -432,3 +417,54 @@ def _read(folder: Folder, name: str, path: str) -> Found | None:
     if seen is None or data is None or seen.st_size > (DAY_MAX if is_day else NOTE_MAX):
         return None
     return Found(path, data.decode("utf-8", "replace"), seen.st_mtime, seen.st_size)
+
+
+# Answers
+# -------
+# What `mem ls`, `show` and `quarantine` answer, with a supervisor and without one.
+
+
+LISTED_MAX = 2_000
+"""Files of one answer."""
+DAY_TAIL = 256 * 2**10
+"""Characters of a day that one answer has: its newest."""
+
+
+def listed(store: Store, prefix: str) -> dict[str, Any]:
+    """As `ls` returns it, but for how changes are seen."""
+    found = [entry for entry in store.entries() if entry.path.startswith(prefix)]
+    shape = {"entries": list(map(_shape, found[:LISTED_MAX])), "more": max(0, len(found) - LISTED_MAX)}
+    return {**shape, **refused(store.strange(), store.misnamed())}
+
+
+def waiting(store: Store) -> dict[str, Any]:
+    """As `quarantine` returns it."""
+    return {"entries": list(map(_shape, store.quarantined()[:LISTED_MAX]))}
+
+
+def shown(store: Store, path: str, version: str | None, reader: str) -> dict[str, Any]:
+    """As `show` returns it to a task or `person`. Raises NotFound and UsageError."""
+    kind = files.checked(path.removeprefix("quarantine/"))
+    found = store.read(path) if version is None else None
+    text = found.text if found is not None else store.older(path, version)[1] if version is not None else None
+    if text is None:
+        raise no_such(path, [entry.path for entry in store.entries()])
+    version = found.version if found is not None else version
+    whole, text = len(text), text[-DAY_TAIL:]
+    meta = note.parse(text).meta if kind is not Kind.EPISODIC else {"title": path}
+    shape: dict[str, Any] = {"path": path, "kind": kind.value, "version": version, "title": str(meta["title"]), "text": text}
+    shape |= {"superseded_by": store.superseding(path, kind, meta.get("id")), "cut": whole - len(text)}
+    if broken := meta.get("broken"):
+        shape["broken"] = str(broken)
+    if reader != PERSON.name:
+        wrote = next((change.author for change in store.changes(path, 1)), "unknown")
+        shape["text"] = cleaned(text, NOTE_MAX)
+        if wrote != reader:
+            shape["quoted"] = quoted(text, f"note {path}, version {version}, by {wrote}")
+    return shape
+
+
+def _shape(entry: Entry) -> dict[str, Any]:
+    known = ("id", "agent", "task", "tags", "paths", "expires", "supersedes", "broken")
+    shape = {"path": entry.path, "kind": str(entry.kind), "size": entry.size, "mtime": entry.mtime, "version": entry.version}
+    return {**shape, "title": cleaned(entry.title), **{key: entry.meta[key] for key in known if key in entry.meta}}

@@ -6,27 +6,23 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
-from memory import files, note
+from memory import listing, note
 from memory.files import Layout
-from memory.listing import Entry, Listing, Replacement, no_such, refused
 from memory.mail import PERSON, listed
 from memory.note import Wanted
-from memory.versions import Versions
-from memory.writing import QUARANTINE
+from memory.writing import QUARANTINE, Store, Terms
 from supervisor.client import common, protocol
 from supervisor.host.paths import Home, home, settings_file
 from supervisor.kernel.ansi import escaped
-from supervisor.kernel.errors import ConfigError, NightcrewError, NotFound, NotRunning, one_line
+from supervisor.kernel.errors import ConfigError, NightcrewError, NotRunning, one_line
 from supervisor.kernel.format import age
-from supervisor.kernel.path_globs import Kind
-from supervisor.kernel.spec import MemoryTerms
 from supervisor.server import lock
 from supervisor.store import queries, sqlite
 from supervisor.views.status import cut
@@ -42,71 +38,44 @@ Args = dict[str, Any]
 
 def answer(where: Home, verb: str, asked: Args) -> dict[str, Any] | None:
     """What the supervisor would answer; None for an operation that only it can do."""
+    op, path = asked["op"], asked.get("path")
     if verb == "mail":
-        return _mails(where, asked) if asked["op"] == "ls" else None
-    ops: dict[str, Callable[[Layout, Args], dict[str, Any]]] = {"ls": _ls, "show": _show, "log": _log, "quarantine": _quarantine}
-    op = ops.get(asked["op"])
-    if asked["op"] == "show" and str(asked["path"]).startswith(QUARANTINE):
+        return _mails(where, asked) if op == "ls" else None
+    if op == "show" and str(path).startswith(QUARANTINE):
         return None  # a supervisor remembers what was shown
-    return op(Layout(where.project(asked["project"])), asked) if op is not None else None
+    with _store(where, asked["project"]) as store:
+        if op == "ls":
+            return listing.listed(store, asked.get("prefix") or "")
+        if op == "show":
+            return listing.shown(store, str(path), asked.get("version"), PERSON)
+        if op == "log":
+            return note.page(
+                store.versions, Wanted(path, int(asked.get("limit") or 100), asked.get("before"), patch=bool(asked.get("patch")))
+            )
+        return listing.waiting(store) if op == "quarantine" else None
 
 
 def everything(where: Home, project: str) -> Iterator[tuple[str, str, float, dict[str, Any] | None]]:
     """Every file: path, text, when it was changed, and its newest change by a door."""
-    there = Layout(where.project(project))
-    with _versions(there) as kept:
-        for entry in Listing(there.root, "memory").entries():
-            found = files.read(there.root, f"memory/{entry.path}", files.size_max(entry.kind))
-            newest = kept.changes(entry.path, 1) if kept is not None else []
-            if found is not None:
-                shape = note.told(newest[0]) if newest else None
-                yield entry.path, found.data.decode("utf-8", "replace"), entry.mtime, shape
+    with _store(where, project) as store:
+        for entry in store.entries():
+            if (found := store.read(entry.path)) is not None:
+                newest = store.changes(entry.path, 1)
+                yield entry.path, found.text, entry.mtime, note.told(newest[0]) if newest else None
 
 
-def _ls(there: Layout, asked: Args) -> dict[str, Any]:
-    files = Listing(there.root, "memory")
-    found = [entry.shape() for entry in files.entries() if entry.path.startswith(asked.get("prefix") or "")]
-    return {"entries": found, "more": 0, **refused(files.strange(), files.misnamed())}
+def _store(where: Home, project: str) -> contextlib.closing[Store]:
+    return contextlib.closing(Store(Layout(where.project(project)), time.time, _terms, reads=True))
 
 
-def _quarantine(there: Layout, _: Args) -> dict[str, Any]:
-    return {"entries": list(map(Entry.shape, Listing(there.root, "quarantine").entries()))}
-
-
-def _show(there: Layout, asked: Args) -> dict[str, Any]:
-    path, version = str(asked["path"]), asked.get("version")
-    kind = files.checked(path)
-    if version:
-        with _versions(there) as kept:
-            data = _content(kept, path, str(version))
-    else:
-        found = files.read(there.root, f"memory/{path}", files.size_max(kind))
-        if found is None:
-            raise no_such(path, [entry.path for entry in Listing(there.root, "memory").entries()])
-        data, version = found.data, found.version
-    text = data.decode("utf-8", "replace")
-    known = note.parse(text).meta.get("id") if kind is not Kind.EPISODIC else None
-    with _versions(there) as kept:
-        believed = Replacement(_approval, kept.by_person if kept is not None else lambda _: False)
-        newer = believed.of(Listing(there.root, "memory").entries(), path, kind, known)
-    return {"path": path, "kind": str(kind), "version": version, "text": text, "superseded_by": newer}
-
-
-def _approval() -> frozenset[Kind]:
-    """As the supervisor has it; by default where the settings cannot be read, which hides no note."""
+def _terms() -> Terms:
+    """As the supervisor has them; by default where the settings cannot be read, which hides no note."""
     from supervisor.config import user  # only here: it costs short commands much
 
     try:
-        return user.load(settings_file(), usable_cores=1).memory.approval
+        return Terms(user.load(settings_file(), usable_cores=1).memory.approval)
     except ConfigError:
-        return MemoryTerms().approval
-
-
-def _log(there: Layout, asked: Args) -> dict[str, Any]:
-    path = asked.get("path")
-    with _versions(there) as kept:
-        wanted = Wanted(path, int(asked.get("limit") or 100), asked.get("before"), patch=bool(asked.get("patch")))
-        return note.page(kept, wanted) if kept is not None else {"changes": [], "before": None}
+        return Terms()
 
 
 def _mails(where: Home, asked: Args) -> dict[str, Any]:
@@ -116,27 +85,6 @@ def _mails(where: Home, asked: Args) -> dict[str, Any]:
         of = str(asked.get("of") or PERSON)
         owner = of if of == PERSON else queries.match_task(db, of, asked["project"])
         return listed(db, asked["project"], PERSON, owner, asked, time.time())
-
-
-def _content(kept: Versions | None, path: str, start: str) -> bytes:
-    version = next(iter(kept.versions_like(path, start)), "") if kept is not None and len(start) >= 4 else ""
-    data = kept.content(version) if kept is not None and version else None
-    if data is None:
-        raise NotFound("no such version is kept of", on=path, hint=f"nightcrew mem log {path}")
-    return data
-
-
-@contextlib.contextmanager
-def _versions(there: Layout) -> Iterator[Versions | None]:
-    """None where nothing was ever written through nightcrew."""
-    if not there.book.exists():
-        yield None
-        return
-    kept = Versions(there.book, reads=True)
-    try:
-        yield kept
-    finally:
-        kept.close()
 
 
 # Door

@@ -114,11 +114,15 @@ class Versions:
     """The file of one project; it belongs to one thread. Everything raises DiskFull and LedgerError."""
 
     def __init__(self, path: Path, *, reads: bool = False) -> None:
-        """`reads`: nothing is written, and the file has to be there; a supervisor may have it open meanwhile."""
+        """`reads`: nothing is written; a supervisor may have the file open meanwhile. Where there is none, nothing is known."""
         self._path = path
-        self._db = (
-            sqlite.connect_readonly(path, book=BOOK) if reads else sqlite.connect(path, book=BOOK, checked=False)
-        )  # it grows for ever
+        if not reads:
+            self._db = sqlite.connect(path, book=BOOK, checked=False)  # it grows for ever
+        elif path.exists():
+            self._db = sqlite.connect_readonly(path, book=BOOK)
+        else:
+            self._db = sqlite3.connect(":memory:")
+            self._db.executescript(Path(__file__).with_name("schema.sql").read_text())
 
     @property
     def db(self) -> sqlite3.Connection:

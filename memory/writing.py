@@ -22,7 +22,7 @@ from pathlib import Path
 
 from memory import files, listing, note
 from memory.files import Changed, Layout, Plain
-from memory.listing import Entry, Listing, Replacement
+from memory.listing import Entry, Listing, may_supersede
 from memory.note import Note, stripped
 from memory.versions import NEVER, NOTHING, PERSON, UNKNOWN, Action, Author, Change, Identity, Known, Planned, Versions, version_of
 from supervisor.host.failpoint import failpoint
@@ -439,13 +439,14 @@ class Store:
     Refused for what is no plain file of its size, and DiskFull, ToolFailed and LedgerError with the files as they were, but for a change
     that a power cut may undo (`host.files.unsynced`): that one is made."""
 
-    def __init__(self, where: Layout, wall: Callable[[], float], terms: Terms | None = None) -> None:
-        self.terms = terms or Terms()
-        self._wall = wall
-        self._versions = Versions(where.book)
+    def __init__(self, where: Layout, wall: Callable[[], float], terms: Callable[[], Terms] = Terms, *, reads: bool = False) -> None:
+        """`terms` is asked only when it matters. `reads`: nothing is written, also while a supervisor has the files open."""
+        self._terms, self._wall = terms, wall
+        self._versions = Versions(where.book, reads=reads)
         self._writer = Writer(where.root, self._versions, wall)
         self._files, self._waiting = Listing(where.root, "memory"), Listing(where.root, "quarantine")
-        self._writer.settle()
+        if not reads:
+            self._writer.settle()
 
     def close(self) -> None:
         """Nothing else may be called afterwards."""
@@ -469,27 +470,18 @@ class Store:
         """All files, by path."""
         return self._files.entries()
 
-    def notes(self) -> Iterator[Stored]:
-        """All files with their texts, by path, but for days; what is refused, or goes meanwhile, is left out."""
-        for entry in self.entries():
-            if entry.kind is Kind.EPISODIC:
-                continue
-            try:
-                found = self.read(entry.path)
-            except Refused:
-                continue
-            if found is not None:
-                yield found
-
     def day(self, path: str) -> tuple[list[dict[str, object]], list[note.Skipped]]:
         """The records of a day, and the lines that are none. Both are empty when there is no such day."""
         found = self.read(path)
         return note.records(found.text.encode()) if found is not None else ([], [])
 
     def superseding(self, path: str, kind: Kind, note_id: object) -> list[str]:
-        """The paths of the notes that take the place of the one at `path`."""
-        believed = Replacement(lambda: self.terms.approval, self._versions.by_person)
-        return believed.of(self.entries(), path, kind, note_id)
+        """Return the paths of the notes that take the place of the one at `path`, whose `id` is empty or None when it has none: those that
+        pruning believes."""
+        names = {path, str(note_id or "")} - {""}
+        claims = [one for one in self.entries() if one.path != path and str(one.meta.get("supersedes") or "") in names]
+        waits = self._terms().approval if claims else frozenset()
+        return [one.path for one in claims if may_supersede(kind, one.kind, waits, by_person=self._versions.by_person(one.path))]
 
     def strange(self) -> list[tuple[str, str]]:
         """What lies where a file may lie and is none that is read: its path, and why."""
@@ -578,11 +570,6 @@ class Store:
         """Number of the last change; 0 before the first."""
         return self._versions.newest()
 
-    def text_of(self, version: str) -> str | None:
-        """What a version was; None when it is not kept."""
-        data = self._versions.content(version)
-        return None if data is None else data.decode("utf-8", "replace")
-
     def found(self, path: str) -> Change | None:
         """Look at a file; the change, when it is not what it was at the last look and nobody came by a door."""
         return next(iter(self.found_all([path])), None)
@@ -663,7 +650,8 @@ class Store:
         return found
 
     def _waits(self, kind: Kind, author: Author) -> bool:
-        return author.is_agent and (not author.trusted or self.terms.trust == "none" or kind in self.terms.approval)
+        terms = self._terms()
+        return author.is_agent and (not author.trusted or terms.trust == "none" or kind in terms.approval)
 
     def _set_aside(self, text: Text, base: str | None) -> Put:
         """Into the quarantine, beside what another author has there."""

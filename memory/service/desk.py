@@ -557,7 +557,7 @@ class MemoryDesk:
     def _with(self, project: str, work: Callable[[Store], T]) -> tuple[T, list[Change]]:
         store = self._stores.get(project)
         if store is None:
-            store = self._stores[project] = Store(self.layout(project), self.loop.clock.wall, self._terms)
+            store = self._stores[project] = Store(self.layout(project), self.loop.clock.wall, lambda: self._terms)
             self._told.setdefault(project, store.newest())
         done = work(store)
         return done, store.changes_after(self._told[project], UNTOLD_MAX)

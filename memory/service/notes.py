@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from memory import listing, note
 from memory import search as episodes
 from memory.files import Layout, checked
-from memory.listing import DAY_S, Candidate, Entry, Prune, no_such, plan, refused
-from memory.note import CHANGES_MAX, Wanted, cleaned, matcher, moment, page, quoted
+from memory.listing import DAY_S, Candidate, Prune, plan
+from memory.note import CHANGES_MAX, Wanted, cleaned, matcher, moment, page
 from memory.versions import PERSON, Action, Author, Change, ReadBook, version_of
 from memory.versions import PERSON as BY_PERSON
 from memory.writing import QUARANTINE, Put, Store
@@ -306,12 +306,6 @@ def _unseen(path: str, version: str, text: str, seen: str) -> Refused:
 # Operations of the verb `mem` on the files themselves. Each takes a request and returns what memory/writing.py says of it.
 
 
-LISTED_MAX = 2_000
-"""Files of one answer."""
-DAY_TAIL = 256 * 2**10
-"""Characters of a day that one answer has: its newest."""
-
-
 def author(asked: Request) -> Author:
     """Who asks. An agent whose task failed before is not trusted, and none is when a person said so."""
     if asked.author == PERSON.name:
@@ -326,13 +320,7 @@ async def ls(asked: Request, *, prefix: Annotated[str, Bound(0, PATH_MAX)] | Non
     """`prefix` (none: all) -> `entries`: path, kind, size, mtime, version, title, and of the front matter what is there; `more`: how many
     are not among them; `refused`: path and why of what is no file that anybody reads, and `more_refused`: how many more;
     `polls`: why changes on the disk are seen every 2 s only, or ""; `overflows`: how often the kernel dropped events since the start."""
-
-    def look(store: Store) -> dict[str, Any]:
-        found = [entry for entry in store.entries() if entry.path.startswith(prefix or "")]
-        shape = {"entries": list(map(Entry.shape, found[:LISTED_MAX])), "more": max(0, len(found) - LISTED_MAX)}
-        return {**shape, **refused(store.strange(), store.misnamed())}
-
-    found, watch = await asked.desk.of(asked.project, look), asked.desk.watch
+    found, watch = await asked.desk.of(asked.project, lambda store: listing.listed(store, prefix or "")), asked.desk.watch
     return {**found, "polls": watch.why_polled(asked.project), "overflows": watch.overflows}
 
 
@@ -341,38 +329,12 @@ async def show(asked: Request, *, path: AnyPath, version: Version | None = None)
     `superseded_by`. An agent is given the text as data: `quoted`, where it is not its own."""
     if path.startswith(QUARANTINE):
         _check_person(asked, path)
-
-    def look(store: Store) -> dict[str, Any]:
-        kind = checked(path.removeprefix(QUARANTINE))
-        found = store.read(path) if version is None else None
-        text = found.text if found is not None else store.older(path, version)[1] if version is not None else None
-        if text is None:
-            raise no_such(path, [entry.path for entry in store.entries()])
-        return _shown(asked, store, path, kind, found.version if found is not None else version or "", text)
-
-    found = await asked.desk.of(asked.project, look)
+    found = await asked.desk.of(asked.project, lambda store: listing.shown(store, path, version, asked.author))
     if path.startswith(QUARANTINE):
         note_shown(asked, found)
     else:
         await asked.desk.search.read(asked.project, [path], asked.author)
     return found
-
-
-def _shown(asked: Request, store: Store, path: str, kind: Kind, version: str, text: str) -> dict[str, Any]:
-    whole, text = len(text), text[-DAY_TAIL:]
-    meta = note.parse(text).meta if kind is not Kind.EPISODIC else {"title": path}
-    title = str(meta["title"])
-    newer = store.superseding(path, kind, meta.get("id"))
-    shape: dict[str, Any] = {"path": path, "kind": kind.value, "version": version, "title": title, "text": text}
-    shape |= {"superseded_by": newer, "cut": whole - len(text)}
-    if broken := meta.get("broken"):
-        shape["broken"] = str(broken)
-    if asked.author != PERSON.name:
-        wrote = next((change.author for change in store.changes(path, 1)), "unknown")
-        shape["text"] = cleaned(text, NOTE_MAX)
-        if wrote != asked.author:
-            shape["quoted"] = quoted(text, f"note {path}, version {version}, by {wrote}")
-    return shape
 
 
 async def put(
@@ -428,11 +390,7 @@ async def log(
 async def quarantine(asked: Request) -> dict[str, Any]:
     """-> `entries` of what waits, as `ls`."""
     _check_person(asked, "the quarantine")
-
-    def look(store: Store) -> dict[str, Any]:
-        return {"entries": list(map(Entry.shape, store.quarantined()[:LISTED_MAX]))}
-
-    return await asked.desk.of(asked.project, look)
+    return await asked.desk.of(asked.project, listing.waiting)
 
 
 async def approve_at_once(asked: Request, *, path: AnyPath, version: Version | None = None) -> dict[str, Any]:

@@ -31,7 +31,7 @@ class Wall:
 def opened(root: Path, terms: Terms | None = None) -> Iterator[Store]:
     root.mkdir(exist_ok=True)
     (root / "memory").mkdir(exist_ok=True)
-    store = Store(Layout(root), Wall(), terms)
+    store = Store(Layout(root), Wall(), lambda: terms or Terms())
     try:
         yield store
     finally:

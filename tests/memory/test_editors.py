@@ -99,8 +99,8 @@ def test_no_edit_of_a_note_is_lost_to_a_write_at_the_same_moment(store: Store, r
         while edits < 40:
             store.put("semantic/a.md", f"agent's {edits}", PERSON)
     store.found("semantic/a.md")
-    kept = {store.text_of(change.version) for change in store.changes(limit=10_000)}
-    assert {f"edit {number}" for number in range(edits)} <= kept
+    kept = {store.versions.content(change.version) for change in store.changes(limit=10_000)}
+    assert {f"edit {number}".encode() for number in range(edits)} <= kept
     for entry in store.entries():
         assert entry.path == "semantic/a.md" or text_of(store, entry.path).startswith("edit"), "beside it are only edits"
 

@@ -56,7 +56,7 @@ def test_what_was_found_on_disk_is_a_version_too(store: Store, root: Path) -> No
     put = store.put("semantic/a.md", "three", PERSON)
     changes = store.changes("semantic/a.md")
     assert [(change.author, change.action) for change in changes] == [("person", "put"), ("unknown", "found"), ("person", "put")]
-    assert store.text_of(changes[1].version) == "edited by hand" and changes[0].before == changes[1].version
+    assert store.versions.content(changes[1].version) == b"edited by hand" and changes[0].before == changes[1].version
     assert store.found("semantic/a.md") is None
     (root / "memory/semantic/a.md").unlink()
     gone = store.found("semantic/a.md")
@@ -177,7 +177,7 @@ def test_the_list_reads_a_file_again_only_when_it_changed(store: Store, root: Pa
     (root / "memory/semantic/.hidden").write_text("x")
     assert [(entry.path, entry.title) for entry in store.entries()] == [("semantic/a.md", "One")]
     (root / "memory/semantic/a.md").write_text("# Two")
-    assert [entry.title for entry in store.entries()] == ["Two"] and [found.path for found in store.notes()] == ["semantic/a.md"]
+    assert [entry.title for entry in store.entries()] == ["Two"]
 
 
 def test_who_is_unknown_is_no_agent() -> None:
