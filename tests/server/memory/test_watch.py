@@ -71,7 +71,8 @@ async def test_a_persons_write_wakes_who_waits_and_is_journalled(tmp_path: Path)
     assert {one["path"] for line in data for one in line["changes"]} == {"procedural/other.md", PLAN}
 
 
-async def test_mail_that_a_person_puts_by_hand_is_taken(tmp_path: Path) -> None:
+async def test_mail_that_a_person_puts_by_hand_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mail, "SCAN_EVERY", 1)
     async with memory_desk(tmp_path) as kit:
         new = kit.desk.layout(PROJECT).mailbox("person") / "new"
         new.mkdir(parents=True)
@@ -84,6 +85,7 @@ async def test_mail_that_a_person_puts_by_hand_is_taken(tmp_path: Path) -> None:
 
 
 async def test_what_is_written_slowly_is_taken_when_it_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mail, "SCAN_EVERY", 1)
     monkeypatch.setattr(rescan, "STILL_NS", 10**18)
     monkeypatch.setattr(mail, "EMPTY_S", 1e9)
     async with memory_desk(tmp_path) as kit:
