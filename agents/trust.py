@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from supervisor.host import files
+from supervisor.host import files, untrusted_fs
 from supervisor.kernel.errors import NotFound, Refused
 from supervisor.kernel.kind import Trust
 
@@ -74,15 +74,12 @@ def _place(trust: Trust, environ: Mapping[str, str]) -> Path:
 def _read(path: Path) -> bytes:
     """Empty where there is no file yet."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with untrusted_fs.open_plain(path) as file:
+            data = file.read(FILE_MAX + 1)
     except FileNotFoundError:
         return b""
     except OSError as error:
         raise _refused(path, error.strerror or str(error)) from error
-    with os.fdopen(handle, "rb") as file:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise _refused(path, "it is not a plain file")
-        data = file.read(FILE_MAX + 1)
     if len(data) > FILE_MAX:
         raise _refused(path, f"it is larger than {FILE_MAX} bytes")
     return data

@@ -6,7 +6,6 @@ import contextlib
 import fcntl
 import os
 import re
-import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -120,13 +119,9 @@ def verify(path: Path, secret: bytes, seen: Callable[[int, Mapping[str, Any]], N
 
 def _opened(path: Path) -> BinaryIO:
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        return untrusted_fs.open_plain(path)
     except OSError as error:
         raise _unopened(path, error.strerror or str(error)) from error
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise _unopened(path, "it is not a plain file")
-    return os.fdopen(handle, "rb")
 
 
 def _unopened(path: Path, why: str) -> ToolFailed:

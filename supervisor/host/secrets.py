@@ -8,10 +8,9 @@ import contextlib
 import hashlib
 import hmac
 import os
-import stat
 from pathlib import Path
 
-from supervisor.host import files
+from supervisor.host import files, untrusted_fs
 from supervisor.kernel.errors import NotFound, Refused
 from supervisor.kernel.records import attempt_name
 
@@ -52,15 +51,15 @@ def _read(path: Path) -> bytes:
 def key(path: Path) -> str:
     """One word that only its owner can read. Raises NotFound, and Refused when others can read the file or it is no plain one of ours."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        file = untrusted_fs.open_plain(path)
     except FileNotFoundError:
         raise NotFound("no such file", on=str(path)) from None
     except OSError as error:
         raise Refused("will not use the secret", on=str(path), why=error.strerror or str(error)) from error
-    with os.fdopen(handle, "rb") as file:
-        state = os.fstat(handle)
-        if not stat.S_ISREG(state.st_mode) or state.st_uid != os.geteuid():
-            raise Refused("will not use the secret", on=str(path), why="it is not a plain file of ours", hint=f"ls -l {path}")
+    with file:
+        state = os.fstat(file.fileno())
+        if state.st_uid != os.geteuid():
+            raise Refused("will not use the secret", on=str(path), why="it is not a file of ours", hint=f"ls -l {path}")
         if state.st_mode & 0o077:
             raise Refused("will not use the secret", on=str(path), why="others can read it", hint=f"chmod 600 {path}")
         text = file.read(_KEY_MAX).decode("utf-8", "replace").strip()

@@ -8,7 +8,7 @@ import os
 import re
 import socket
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from supervisor.host import files, processes, procfs
@@ -57,14 +57,18 @@ def _place(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
+def bound() -> Iterator[tuple[bytes, int, bytes]]:
+    """Every UNIX socket of this network that has a name: the name, its inode, its flags."""
+    for line in procfs.slurp("/proc/net/unix").splitlines()[1:]:
+        words = line.split(None, 7)  # Num RefCount Protocol Flags Type St Inode Path
+        if len(words) == 8:
+            yield words[7], int(words[6]), words[3]
+
+
 def listeners(path: Path) -> list[Identity]:
     """Our processes that listen on a UNIX socket that was bound to `path`, whatever is there by now. Empty where there is no /proc."""
     name = os.fsencode(path)
-    inodes = set()
-    for line in procfs.slurp("/proc/net/unix").splitlines():
-        words = line.split(None, 7)  # Num RefCount Protocol Flags Type St Inode Path
-        if len(words) == 8 and words[3] == _LISTENS and words[7] == name:
-            inodes.add(f"socket:[{int(words[6])}]")
+    inodes = {f"socket:[{inode}]" for place, inode, flags in bound() if flags == _LISTENS and place == name}
     everyone = procfs.table() if inodes else ()
     return [who for pid in everyone if _holds(pid, inodes) and (who := processes.identity(pid)) is not None]
 
@@ -82,7 +86,7 @@ def sweep(parent: Path, prefix: str, now: float) -> None:
 def remove_unused(place: Path) -> None:
     """Remove a directory of sockets and of the lock files beside them, unless somebody listens there; what else lies there keeps it."""
     within = os.fsencode(place) + b"/"
-    if any(within in line for line in procfs.slurp("/proc/net/unix").splitlines()):
+    if any(name.startswith(within) for name, _, _ in bound()):
         return
     with contextlib.suppress(OSError):
         for entry in list(place.iterdir()):

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-from supervisor.host import procfs
+from supervisor.host import procfs, unix_sockets
 from supervisor.host.paths import Home
 from supervisor.host.procfs import Seen
 from supervisor.host.scratch import is_left, locked_directory
@@ -429,14 +429,9 @@ def policy(places: Places, tier: Tier, network: bool | tuple[str, ...], gateway_
 
 def _sockets() -> Iterator[str]:
     """What this host's processes have bound to a path. One that is made later is not among them: a stated limit."""
-    try:
-        lines = Path("/proc/net/unix").read_text(errors="surrogateescape").splitlines()[1:]
-    except OSError:
-        return
-    for line in lines:
-        path = line.split(maxsplit=7)[7:]  # number, references, protocol, flags, type, state, inode, path
-        if path and path[0].startswith("/") and _is_socket(path[0]):
-            yield os.path.realpath(path[0])
+    for name in (os.fsdecode(name) for name, _, _ in unix_sockets.bound()):
+        if name.startswith("/") and _is_socket(name):
+            yield os.path.realpath(name)
 
 
 def _is_socket(path: str) -> bool:
