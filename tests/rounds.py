@@ -73,7 +73,6 @@ NEEDS_ROOT = (
     "tests/agents/turns/test_real_agents.py::*",
     "tests/agents/zygote/test_server.py::test_another_user_is_turned_away",
     "tests/agents/zygote/test_venv.py::*overlay*",
-    "tests/bench/test_analyze.py::test_the_pool_has_the_share_*",
     "tests/cli/test_mcp_install.py::*_is_told_*",
     "tests/server/test_agents.py::test_each_class_has_its_share_of_the_processor_*",
     "tests/server/test_answering.py::test_the_real_*",
