@@ -70,7 +70,7 @@ class Kit:
     async def followed(self) -> None:
         """Until the project is watched, and its files were looked at once."""
         self.desk.follow(PROJECT)
-        await eventually(lambda: self.desk.watch.walks >= 2, "the first walks")
+        await eventually(lambda: self.desk.watch.walks >= 1, "the first walk")
 
     async def mem(self, op: str, author: str = REQUEST_PERSON, **args: Any) -> dict[str, Any]:
         return dict(await notes.mem(Request(self.desk, PROJECT, author, None), {"op": op, **args}))
