@@ -617,7 +617,7 @@ class MemoryDesk:
 
     def _has_book(self, project: str) -> bool:
         """Whether anything was ever written. A memory that nobody uses costs no file: not on a full disk either."""
-        return project in self._stores or self.layout(project).book.exists()
+        return project in self._stores or Layout(self._home.project(project)).book.exists()
 
     def _known(self, project: str) -> list[str]:
         return self._stores[project].known() if project in self._stores else []
