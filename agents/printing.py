@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from agents.delivery import NUMBER
+from agents.typing_rules import NUMBER
 from supervisor.gateway.admission.types import Usage
 from supervisor.kernel.errors import one_line
 from supervisor.kernel.format import rfc3339

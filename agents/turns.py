@@ -30,9 +30,9 @@ from queue import SimpleQueue
 from typing import IO, Any
 
 from agents import printing
-from agents.delivery import NUMBER, Inbox
 from agents.printing import Account, Ending, Pane, Records
 from agents.protocols.lines import MESSAGE_MAX, TEXT_MAX, amount, inner, name_of, several, short, text
+from agents.typing_rules import NUMBER, Inbox
 from supervisor.kernel.result import json_value
 
 # Permissions

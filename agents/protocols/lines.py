@@ -10,8 +10,8 @@ from datetime import datetime, timedelta, tzinfo
 from typing import Any, Final, Literal
 from zoneinfo import ZoneInfo
 
-from agents.delivery import NUMBER
-from agents.status import AgentState
+from agents.activity import AgentState
+from agents.typing_rules import NUMBER
 from supervisor.features.trace.rules import ToolCall
 from supervisor.kernel.errors import one_line
 from supervisor.kernel.result import json_value

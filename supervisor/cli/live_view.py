@@ -18,8 +18,8 @@ from supervisor.cli.status import frame
 from supervisor.client import common, terminal
 from supervisor.contract import Feature, Supervisor
 from supervisor.host.paths import Home
-from supervisor.kernel.admission import Verdict
 from supervisor.kernel.errors import LedgerError, NightcrewError, one_line
+from supervisor.kernel.pressure import Verdict
 from supervisor.server import requests
 from supervisor.server.loop import Loop
 from supervisor.store import conversations, queries, sqlite

@@ -187,7 +187,7 @@ def print_names(names: Iterable[str], answer: dict[str, Any], *, as_json: bool) 
 
 
 DELIVERY_S = 240.0
-"""A text before it and this one may each be confirmed after one and a half minutes (`agents.delivery.CONFIRM_S`), or not at all."""
+"""A text before it and this one may each be confirmed after one and a half minutes (`agents.typing_rules.CONFIRM_S`), or not at all."""
 
 
 def answered(answer: dict[str, Any]) -> str:

@@ -32,13 +32,13 @@ from supervisor.config.toml import (
 from supervisor.features.notify.rules import HERE, Receiver, Terms
 from supervisor.features.notify.rules import Kind as RulesKind
 from supervisor.kernel import capacity
-from supervisor.kernel.admission import Limits
 from supervisor.kernel.capacity import Growth
 from supervisor.kernel.errors import ConfigError
 from supervisor.kernel.gateway_settings import GatewaySettings
 from supervisor.kernel.kind import Kind, Rule
 from supervisor.kernel.names import nearest
 from supervisor.kernel.night import NightDefaults, Window
+from supervisor.kernel.pressure import Limits
 from supervisor.kernel.retention import Keep, Limit
 from supervisor.kernel.spec import MemoryTerms, Settings
 from supervisor.kernel.spec import Size as TaskGets

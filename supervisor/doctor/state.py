@@ -33,7 +33,7 @@ from supervisor.server.attempts.environments import facts
 from supervisor.server.lock import DaemonLock
 from supervisor.snapshots import rows as snapshots_rows
 from supervisor.store import conversations, queries, rows, sqlite
-from supervisor.store.recovery import Report, recover
+from supervisor.store.backups import Report, recover
 from supervisor.store.sqlite import LEDGER
 from worktrees import environments
 from worktrees.environments import environment_path

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from supervisor.gateway.account.reading import Figures, Window
+from supervisor.gateway.account.queries import Figures, Window
 from supervisor.gateway.admission.budget import Budget, Budgets, Pot
 from supervisor.gateway.admission.types import AgentView, PoolView, TrafficView
 from supervisor.host import secrets

@@ -6,7 +6,7 @@ import sys
 import time
 from typing import Protocol
 
-from supervisor.kernel.admission import Moment
+from supervisor.kernel.pressure import Moment
 
 
 class Clock(Protocol):

@@ -20,9 +20,9 @@ from supervisor.host import processes, procfs
 from supervisor.host.procfs import Seen
 from supervisor.host.untrusted_fs import DIRECTORY, Descent
 from supervisor.kernel.account import Gpu, Tree
-from supervisor.kernel.admission import Pressure
 from supervisor.kernel.errors import Refused
 from supervisor.kernel.names import Identity
+from supervisor.kernel.pressure import Pressure
 
 # Gpus
 # ----

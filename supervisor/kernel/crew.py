@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from supervisor.kernel.admission import WELL, Health, Held, Limits, Pressure, Traffic
 from supervisor.kernel.night import Night
+from supervisor.kernel.pressure import WELL, Health, Held, Limits, Pressure, Traffic
 from supervisor.kernel.retry import NEW, Tally
 from supervisor.kernel.states import FINAL, AttemptState, BatchTime, End, TaskClass, TaskState, Until
 

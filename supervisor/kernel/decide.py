@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import assert_never
 
-from supervisor.kernel import admission, decision, events, retry, schedule
+from supervisor.kernel import decision, events, pressure, retry, schedule
 from supervisor.kernel.crew import Attempt, Change, Crew, Task
 from supervisor.kernel.decision import Begin, Board, Collect, Command, Finish, MarkRunning, Start
 from supervisor.kernel.events import (
@@ -149,7 +149,7 @@ class _Decision(Board):
 
     def _judge_classes(self) -> None:
         now = self.draft
-        now.held_back = admission.held(now.held_back, now.traffic, now.pressure, now.order.limits, self.wall)
+        now.held_back = pressure.held(now.held_back, now.traffic, now.pressure, now.order.limits, self.wall)
 
     # Attempts --------------------------------------------------------------------------------------------------------------------
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from supervisor.kernel.admission import WELL, Health, Outage, Pressure, Traffic
 from supervisor.kernel.crew import Attempt, Rank, Task, is_startable, rank
 from supervisor.kernel.decision import Board
 from supervisor.kernel.format import duration
 from supervisor.kernel.night import Night, NightSpent
+from supervisor.kernel.pressure import WELL, Health, Outage, Pressure, Traffic
 from supervisor.kernel.retry import ASKED, GATE, LIMIT, Next, is_reboot, spent_until
 from supervisor.kernel.schedule import Rooms
 from supervisor.kernel.states import FINAL, LIVING, NEEDS_YOU, AttemptState, BatchTime, Choice, End, TaskClass, Until

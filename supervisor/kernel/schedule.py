@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
-from supervisor.kernel.admission import Decision, Verdict
 from supervisor.kernel.crew import Area, Crew, FairShare, PauseState, Queue, Rank, Task, Turn, area, importance, is_startable, queue, rank
 from supervisor.kernel.decision import Board, Draft, MoveNight, RanksByNight, is_held_back, waits_for_person
 from supervisor.kernel.format import money
 from supervisor.kernel.leases import PERSON, STATIC, Wait, WaitKind
 from supervisor.kernel.night import CAP_REACHED, CENT, Night, NightSpent, NightState
 from supervisor.kernel.path_globs import overlap
+from supervisor.kernel.pressure import Decision, Verdict
 from supervisor.kernel.states import FINAL, AttemptState, BatchTime, TaskClass, TaskState, Until
 
 # Preemption

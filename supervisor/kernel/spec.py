@@ -10,12 +10,12 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from enum import Flag, StrEnum, auto
 from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
 
-from supervisor.kernel.admission import Limits
 from supervisor.kernel.capacity import Growth
 from supervisor.kernel.errors import Refused
 from supervisor.kernel.format import many, size
 from supervisor.kernel.night import NightDefaults, NightOrder, Window
 from supervisor.kernel.path_globs import Kind
+from supervisor.kernel.pressure import Limits
 from supervisor.kernel.retention import Keep
 from supervisor.kernel.states import TaskClass
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from agents.activity import AgentState, Evidence, fuse
 from agents.kinds import of_task
-from agents.status import AgentState, Evidence, fuse
 from supervisor.client import protocol
 from supervisor.host import audit_log, files
 from supervisor.host.paths import Home, home

@@ -12,11 +12,11 @@ from supervisor.host import cores
 from supervisor.host.clock import Clock
 from supervisor.host.usage import Memory, PressureReader
 from supervisor.kernel import capacity, schedule
-from supervisor.kernel.admission import ADMIT, Conditions, Decision, Pressure, Verdict
 from supervisor.kernel.capacity import AGENT, COMMAND, MIB, Capacity, Means, Need, Size
 from supervisor.kernel.crew import Crew, Task
 from supervisor.kernel.errors import NightcrewError
 from supervisor.kernel.events import Event, PressureChanged, SlotsChanged, StartCostLearned
+from supervisor.kernel.pressure import ADMIT, Conditions, Decision, Pressure, Verdict
 from supervisor.kernel.spec import Settings
 from supervisor.kernel.states import TaskClass
 from supervisor.store.conversations import Needs

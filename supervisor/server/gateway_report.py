@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from supervisor.client import protocol
 from supervisor.host.paths import Home
 from supervisor.kernel import codec
-from supervisor.kernel.admission import Conditions
 from supervisor.kernel.errors import NightcrewError
+from supervisor.kernel.pressure import Conditions
 
 ASK_S = 1.0
 """A supervisor that does not answer must keep nobody from looking at the ledger for longer."""

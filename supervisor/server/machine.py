@@ -11,13 +11,13 @@ from typing import assert_never
 from supervisor.host import files, processes, untrusted_fs
 from supervisor.host.clock import Clock, moment
 from supervisor.host.paths import Home
-from supervisor.kernel.admission import ADMIT, MODEL_CODES, Decision, Held, Jumped, Outage, Slept, Verdict, between
 from supervisor.kernel.audit import Said
 from supervisor.kernel.crew import Crew
 from supervisor.kernel.errors import DiskFull, LedgerError, NightcrewError, Refused
 from supervisor.kernel.events import AdmissionChanged, BatchTimeChanged, EmergencyChanged, Event
 from supervisor.kernel.format import duration
 from supervisor.kernel.night import batch_time
+from supervisor.kernel.pressure import ADMIT, MODEL_CODES, Decision, Held, Jumped, Outage, Slept, Verdict, between
 from supervisor.kernel.spec import Settings
 from supervisor.kernel.states import BatchTime
 from supervisor.server.attempts.jobs import Doors, Jobs

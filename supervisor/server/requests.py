@@ -13,18 +13,19 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from agents import delivery, status
+from agents import activity, typing_rules
+from agents.activity import NEEDS_PERSON, RESTS, AgentState, Evidence, Status, fuse
 from agents.kinds import of_task
-from agents.status import NEEDS_PERSON, RESTS, AgentState, Evidence, Status, fuse
 from memory import mail as mail_rows
 from supervisor import __version__
 from supervisor.host import processes
-from supervisor.kernel import admission, codec, names
-from supervisor.kernel.admission import Conditions, Decision, Verdict
+from supervisor.kernel import codec, names
+from supervisor.kernel import pressure as admission
 from supervisor.kernel.decision import is_held_back, may_pause
 from supervisor.kernel.errors import NotFound, Refused
 from supervisor.kernel.events import CancelAsked, Event, PauseAsked, ResumeAsked, RetryAsked, Submitted
 from supervisor.kernel.night import why_batch_waits
+from supervisor.kernel.pressure import Conditions, Decision, Verdict
 from supervisor.kernel.spec import RunSpec, Submission
 from supervisor.kernel.states import FINAL, AttemptState, TaskState
 from supervisor.results import comparison
@@ -89,8 +90,8 @@ async def of(loop: Loop, key: tuple[str, int], together: OneLook) -> Heard:
     session, evidence, refused = loop.agents.evidence.of(key)
     slept_since = loop.machine.timekeeping.slept_since
     if owns_terminal(loop, key[0]) and (known := await loop.agents.sending.known(key, await together.groups())) is not None:
-        evidence = delivery.evidence(replace(known, printed=known.printed + slept_since(known.printed)), loop.clock.wall())
-    elif (piece := status.silence((at := loop.agents.streams.printed(key)) + slept_since(at), loop.clock.wall())) is not None:
+        evidence = typing_rules.evidence(replace(known, printed=known.printed + slept_since(known.printed)), loop.clock.wall())
+    elif (piece := activity.silence((at := loop.agents.streams.printed(key)) + slept_since(at), loop.clock.wall())) is not None:
         evidence = [*evidence, piece]
     return Heard(session, evidence, refused)
 
@@ -154,7 +155,7 @@ def _starts(loop: Loop, name: str) -> bool:
     return task is not None and task.attempt is not None and task.attempt.state is AttemptState.LAUNCHING
 
 
-def _keys(name: str, shown: delivery.Dialog | None, *, allow: bool) -> tuple[str, ...]:
+def _keys(name: str, shown: typing_rules.Dialog | None, *, allow: bool) -> tuple[str, ...]:
     keys = () if shown is None else shown.allow if allow else shown.deny
     if not keys:
         why = "it shows no dialog that nightcrew knows" if shown is None else f"the dialog {shown.label} of {shown.cli} has no such answer"
@@ -169,24 +170,24 @@ async def _asks(loop: Loop, key: tuple[str, int]) -> str:
     return status.detail if status.needs_person else ""
 
 
-async def _shown(loop: Loop, key: tuple[str, int], wait_s: float) -> delivery.Dialog | None:
+async def _shown(loop: Loop, key: tuple[str, int], wait_s: float) -> typing_rules.Dialog | None:
     """The dialog on its screen; a hook tells of it a moment before it is painted."""
     until = loop.clock.monotonic() + wait_s
     while True:
         known = await loop.agents.sending.known(key)
-        found = delivery.dialog(known.screen) if known is not None else None
+        found = typing_rules.dialog(known.screen) if known is not None else None
         if found is not None or loop.clock.monotonic() >= until:
             return found
         await asyncio.sleep(LOOK_S)
 
 
-async def _gone(loop: Loop, key: tuple[str, int], shown: delivery.Dialog | None) -> bool:
+async def _gone(loop: Loop, key: tuple[str, int], shown: typing_rules.Dialog | None) -> bool:
     """Wait until the dialog is gone, at most GONE_S; return whether it is. The screen may then show another dialog."""
     until = loop.clock.monotonic() + GONE_S
     while loop.clock.monotonic() < until:
         await asyncio.sleep(LOOK_S)
         known = await loop.agents.sending.known(key)
-        if known is None or delivery.dialog(known.screen) != shown:
+        if known is None or typing_rules.dialog(known.screen) != shown:
             return True
     return False
 

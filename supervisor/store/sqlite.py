@@ -204,9 +204,9 @@ def _writer(path: Path, version: int, book: Book) -> sqlite3.Connection:
         db = _open(path, path, book)
         try:
             if book.journaled and (version < book.schema or not transaction_number(db)):  # 0: of a release without a journal
-                from supervisor.store import recovery
+                from supervisor.store import backups
 
-                recovery.copy(path, book)
+                backups.copy(path, book)
             _prepare(db)
             _migrate(db, path, version, book)
         except BaseException:

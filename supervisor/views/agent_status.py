@@ -1,4 +1,4 @@
-"""How an agent is, with all that speaks for it: evidence from the ledger, its hooks and the gateway, fused by `agents.status`."""
+"""How an agent is, with all that speaks for it: evidence from the ledger, its hooks and the gateway, fused by `agents.activity`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
+from agents.activity import AgentState, Evidence, Source, Status, fuse
 from agents.kinds import of_task
-from agents.status import AgentState, Evidence, Source, Status, fuse
 from supervisor.kernel.errors import one_line
 from supervisor.kernel.format import age, duration, rfc3339
 from supervisor.kernel.states import AttemptState, End, TaskState

@@ -9,8 +9,9 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from supervisor.gateway import lifecycle, pages
-from supervisor.gateway.account import reading, schema
-from supervisor.gateway.account.reading import Figures, Window
+from supervisor.gateway.account import queries as reading
+from supervisor.gateway.account import schema
+from supervisor.gateway.account.queries import Figures, Window
 from supervisor.gateway.admission.budget import NIGHT_S
 from supervisor.gateway.admission.types import AgentView, PoolView, Refusal, TrafficView
 from supervisor.gateway.pages import status

@@ -14,10 +14,10 @@ from typing import Any
 from memory.mail import Mail
 from supervisor.host.untrusted_fs import open_plain
 from supervisor.kernel import errors, names
-from supervisor.kernel.admission import Verdict
 from supervisor.kernel.conversations import Delivery
 from supervisor.kernel.errors import one_line
 from supervisor.kernel.format import age, date_time, many, moment, rfc3339
+from supervisor.kernel.pressure import Verdict
 from supervisor.kernel.result import TAMPERING, tampering
 from supervisor.kernel.states import TaskState, Until
 from supervisor.store.queries import RunView, TaskView

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from memory import rows
-from supervisor.kernel.admission import Conditions, Decision, Verdict, of_start
 from supervisor.kernel.format import age, duration, listed, many, rfc3339
 from supervisor.kernel.leases import Lease, Wait, WaitKind
+from supervisor.kernel.pressure import Conditions, Decision, Verdict, of_start
 from supervisor.kernel.states import CHOICE, TaskClass, TaskState, Until, asks_choice
 from supervisor.results import candidates
 from supervisor.store import queries

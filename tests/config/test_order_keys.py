@@ -9,11 +9,11 @@ import pytest
 
 from supervisor.config import plan, user
 from supervisor.kernel import codec
-from supervisor.kernel.admission import Limits
 from supervisor.kernel.capacity import Growth
 from supervisor.kernel.errors import ConfigError
 from supervisor.kernel.kind import Kind
 from supervisor.kernel.night import Window
+from supervisor.kernel.pressure import Limits
 from supervisor.kernel.spec import RunSpec, TaskSpec
 
 KINDS = {"shell": Kind("shell", ""), "scout": Kind("scout", "", program=("scout", "--fast"))}

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.kernel.admission import ADMIT, Conditions, Decision, Held, Limits, Pressure, Traffic, Verdict, held, of_start, of_submission
 from supervisor.kernel.events import PressureChanged, SlotsChanged, TrafficChanged
+from supervisor.kernel.pressure import ADMIT, Conditions, Decision, Held, Limits, Pressure, Traffic, Verdict, held, of_start, of_submission
 from supervisor.kernel.states import TaskClass
 from tests.kernel.test_decide_traffic import at_work, offered
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from supervisor.kernel.admission import HOLDS_FROM_S, Decision, Limits, Pressure, Traffic, Verdict, held
 from supervisor.kernel.crew import Crew
 from supervisor.kernel.decision import Collect, Finish, SetState, Start
 from supervisor.kernel.events import Secured, TrafficChanged, TreeGone
+from supervisor.kernel.pressure import HOLDS_FROM_S, Decision, Limits, Pressure, Traffic, Verdict, held
 from supervisor.kernel.schedule import held_tasks
 from supervisor.kernel.states import End, TaskClass, TaskState
 from tests.kernel.playbook import After, Playbook, submitted, task

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor.kernel.admission import Jumped, Moment, Slept, between
+from supervisor.kernel.pressure import Jumped, Moment, Slept, between
 
 BEFORE = Moment(wall=1_774_746_000.0, monotonic=500.0, boottime=900.0)
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from agents import hook_client
-from agents.status import DETAIL_MAX
+from agents.activity import DETAIL_MAX
 from supervisor.client import protocol
 from supervisor.host import files, secrets
 from supervisor.host.clock import SystemClock

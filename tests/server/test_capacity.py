@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from supervisor.host.usage import Memory, PressureReader
-from supervisor.kernel.admission import Pressure
 from supervisor.kernel.capacity import AGENT, COMMAND, KNOWN, Growth
 from supervisor.kernel.crew import Crew
 from supervisor.kernel.decide import decide
 from supervisor.kernel.decision import MarkRunning, Start
 from supervisor.kernel.events import Event, PressureChanged, SlotsChanged, Submitted
+from supervisor.kernel.pressure import Pressure
 from supervisor.kernel.spec import Settings
 from supervisor.server.capacity import LOOK_S, YOUNG_S, CapacityWatch
 from supervisor.store.ledger import Ledger

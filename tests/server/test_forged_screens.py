@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from agents import status as hints
-from agents.status import AgentState, Evidence, Source, fuse
+from agents import activity as hints
+from agents.activity import AgentState, Evidence, Source, fuse
 from supervisor.client import protocol
 from supervisor.host import secrets
 from tests.support import House, plan_of, shell_task, wait_until

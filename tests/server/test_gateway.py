@@ -16,7 +16,7 @@ from typing import Any
 
 from supervisor.gateway import pages
 from supervisor.host import files, processes
-from supervisor.kernel.admission import ADMIT, of_start
+from supervisor.kernel.pressure import ADMIT, of_start
 from supervisor.kernel.states import TaskClass
 from supervisor.server import gateway_process, gateway_report, prices
 from supervisor.server.gateway import LOOK_S, _fresh_for_s

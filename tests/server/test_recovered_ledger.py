@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.store import journal, recovery, sqlite
+from supervisor.store import backups, journal, sqlite
 from tests.support import House, git, plan_of, shell_task, wait_until
 
 PAGE = 4096
@@ -103,7 +103,7 @@ def test_what_the_journal_lacks_is_proven_by_the_records(house: House, tmp_path:
     plan = [shell_task("first", f"while ! test -e {go}; do sleep 0.05; done"), shell_task("one", "echo kept > kept", after=["first"])]
     house.ok("run", "--detach", house.plan(plan_of(plan)))
     wait_until(lambda: house.state("first") == "running", "the first one to run", 30)
-    recovery.copy(house.home.ledger, sqlite.LEDGER)
+    backups.copy(house.home.ledger, sqlite.LEDGER)
     go.touch()
     house.wait_final()
     house.ok("down")

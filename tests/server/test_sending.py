@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import tests.data
-from agents import delivery
+from agents import typing_rules
 from supervisor.host import processes
 from supervisor.sandbox import homes
 from supervisor.server.attempts import sending
@@ -61,7 +61,7 @@ class Agent:
         self.house, self.name, self.skipped = house, name, 0
         wait_until(lambda: house.state(name) == "running" and self.view.attempt_state == "running", f"{name} to run")
         self.await_screen(ready)
-        wait_until(lambda: self.age_s > delivery.BEGUN_S, "it to be awake")
+        wait_until(lambda: self.age_s > typing_rules.BEGUN_S, "it to be awake")
 
     @property
     def age_s(self) -> float:

@@ -11,8 +11,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from supervisor.features.night import report as night_report
-from supervisor.features.night.report_rows import Night, Spent
+from supervisor.features.night import morning_report as night_report
+from supervisor.features.night.morning_rows import Night, Spent
 from supervisor.gateway.admission.types import Usage
 from supervisor.host.paths import Home
 from supervisor.kernel.states import End, TaskState

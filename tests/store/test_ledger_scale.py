@@ -20,8 +20,8 @@ from supervisor.cli import live_view, status
 from supervisor.cli.live_view import LiveView
 from supervisor.client.follow import Followed
 from supervisor.host.paths import Home
-from supervisor.kernel.admission import ADMIT
 from supervisor.kernel.crew import Crew
+from supervisor.kernel.pressure import ADMIT
 from supervisor.kernel.spec import Settings
 from supervisor.kernel.states import TaskState
 from supervisor.store import journal, queries, sqlite

@@ -17,9 +17,9 @@ from supervisor.gateway.account.schema import ACCOUNT
 from supervisor.kernel.decision import Collect, MarkRunning, SetState, Start, Stop
 from supervisor.kernel.errors import DiskFull, LedgerError, NotFound
 from supervisor.kernel.states import End, TaskState
-from supervisor.store import recovery, sqlite
+from supervisor.store import backups, sqlite
+from supervisor.store.backups import Report, recover
 from supervisor.store.ledger import Ledger
-from supervisor.store.recovery import Report, recover
 from tests.data import make_account_sample, make_ledger_sample
 from tests.store.kit import Wall, check_integrity, rows, spec, submit, whole
 
@@ -86,7 +86,7 @@ def crashed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("history")
     left = tmp_path_factory.mktemp("crashed")
     ledger = history(place / "ledger.db")
-    recovery.copy(place / "ledger.db", sqlite.LEDGER)
+    backups.copy(place / "ledger.db", sqlite.LEDGER)
     submit(ledger, *(spec(f"late{index}") for index in range(20)), run="0802-aaaa")
     # What follows does not make the file longer: then the first page is not in the log, which would mend it.
     ledger._db.execute("PRAGMA wal_checkpoint(RESTART)")
@@ -249,7 +249,7 @@ def test_without_any_copy_the_journal_is_enough(path: Path, how: str, seed: int)
         shutil.copy(fresh, fresh.with_name("whole"))
         shutil.copy(log_of(fresh), fresh.with_name("whole-wal"))
         before = content(fresh)
-    assert not recovery.copies(fresh)
+    assert not backups.copies(fresh)
     if how == "pages zeroed":
         zero(fresh, PAGE, fresh.stat().st_size - PAGE)
     elif how == "header":
@@ -270,18 +270,18 @@ def test_a_whole_ledger_is_left_alone(path: Path) -> None:
 def test_a_damaged_copy_gives_way_to_the_one_before(path: Path) -> None:
     before = content(path.with_name("whole"))
     with contextlib.closing(Ledger(path, Wall())) as ledger:
-        recovery.copy(path, sqlite.LEDGER)
+        backups.copy(path, sqlite.LEDGER)
         submit(ledger, "newest", run="0803-aaaa")
     after = content(path)
-    newest, older = recovery.copies(path)
+    newest, older = backups.copies(path)
     zero(newest, 0, PAGE)
     spoil(path)
     assert mended(path).lost == [] and content(path) == after != before
-    assert newest in recovery.copies(path) or older in recovery.copies(path)
+    assert newest in backups.copies(path) or older in backups.copies(path)
 
 
 def test_a_damaged_line_of_the_journal_costs_its_transaction_and_is_said(path: Path) -> None:
-    journal = recovery._journals(path)[-1]
+    journal = backups._journals(path)[-1]
     lines = journal.read_bytes().split(b"\n")
     last = next(index for index in reversed(range(len(lines))) if b"INSERT INTO run" in lines[index])
     lines[last] = lines[last][:-2]
@@ -315,37 +315,37 @@ def test_a_transaction_that_was_rolled_back_is_not_repeated(path: Path) -> None:
 
 def test_copies_and_journals_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite, "LINES", 5)
-    monkeypatch.setattr(recovery, "LINES", 5)
+    monkeypatch.setattr(backups, "LINES", 5)
     path = tmp_path / "ledger.db"
     with contextlib.closing(Ledger(path, Wall())) as ledger:
         for number in range(8):
             for step in range(10):
                 ledger.journal(None, None, f"step {number} {step}")
-            recovery.copy(path, sqlite.LEDGER)
-            recovery.copy(path, sqlite.LEDGER)  # nothing new: the same copy
+            backups.copy(path, sqlite.LEDGER)
+            backups.copy(path, sqlite.LEDGER)  # nothing new: the same copy
         before = content(path)
-    assert len(recovery.copies(path)) == recovery.COPIES and len(recovery._journals(path)) <= 4
+    assert len(backups.copies(path)) == backups.COPIES and len(backups._journals(path)) <= 4
     spoil(path)
     assert mended(path).lost == [] and content(path) == before
 
 
 def test_a_full_disk_costs_no_copy(path: Path) -> None:
-    before = recovery.copies(path)
+    before = backups.copies(path)
     with contextlib.closing(Ledger(path, Wall())) as ledger:
         submit(ledger, "newest", run="0803-aaaa")
     with pytest.raises(DiskFull, match="cannot copy the ledger"):
-        recovery.copy(path, sqlite.LEDGER, room=1 << 60)
-    assert recovery.copies(path) == before
+        backups.copy(path, sqlite.LEDGER, room=1 << 60)
+    assert backups.copies(path) == before
 
 
 def test_a_ledger_that_was_put_back_begins_copies_of_its_own(path: Path) -> None:
     """Copies and lines beyond it are of another time, and are kept aside."""
-    old = recovery.copies(path)[0]
+    old = backups.copies(path)[0]
     log_of(path).unlink()
     shutil.copy(old, path)
     with contextlib.closing(Ledger(path, Wall())) as ledger:
         os.rename(old, old.with_name("ledger.db.copy-0000999999"))
-        recovery.begin(path, sqlite.LEDGER)
+        backups.begin(path, sqlite.LEDGER)
         submit(ledger, "other", run="0804-aaaa")
         before = content(path)
     assert list((path.parent / sqlite.RECOVERY).glob("replaced-*/ledger.db.copy-0000999999"))
@@ -407,7 +407,7 @@ def test_a_ledger_is_copied_before_it_is_migrated(tmp_path: Path) -> None:
     with contextlib.closing(Ledger(path, Wall())) as ledger:
         submit(ledger, "new", run="0804-aaaa")
         after = content(path)
-    (copy,) = recovery.copies(path)
+    (copy,) = backups.copies(path)
     with contextlib.closing(sqlite3.connect(copy)) as db, contextlib.closing(sqlite3.connect(":memory:")) as known:
         known.executescript(old)
         assert list(db.iterdump()) == list(known.iterdump()), before[:20]
@@ -418,7 +418,7 @@ def test_a_ledger_is_copied_before_it_is_migrated(tmp_path: Path) -> None:
 def test_the_account_of_the_gateway_is_recovered_in_the_same_way(tmp_path: Path) -> None:
     path = tmp_path / "gateway.db"
     make_account_sample.write(path)
-    recovery.begin(path, ACCOUNT)
+    backups.begin(path, ACCOUNT)
     with contextlib.closing(sqlite.connect(path, book=ACCOUNT)) as db:
         for number in range(3):
             with sqlite.transaction(db, path, book=ACCOUNT):

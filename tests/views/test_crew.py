@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from supervisor.kernel.admission import Decision, Verdict
 from supervisor.kernel.format import moment
+from supervisor.kernel.pressure import Decision, Verdict
 from supervisor.kernel.states import TaskState
 from supervisor.views import crew, status
 from supervisor.views import gateway as face

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.gateway.account.reading import Figures, Percentiles, Window
+from supervisor.gateway.account.queries import Figures, Percentiles, Window
 from supervisor.gateway.account.writer import Account
 from supervisor.gateway.admission.types import AgentView, BreakerState, DimensionView, PoolKey, PoolView, TrafficView, Usage
 from supervisor.gateway.admission.types import Window as Subscription

@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from memory.rows import Waits
-from supervisor.kernel.admission import ADMIT, Conditions, Decision, Held, Verdict
 from supervisor.kernel.decision import Collect, Finish, MarkRunning, Pause, SetState, Start
 from supervisor.kernel.leases import Wait, WaitKind
 from supervisor.kernel.night import NightOrder, NightTerms
+from supervisor.kernel.pressure import ADMIT, Conditions, Decision, Held, Verdict
 from supervisor.kernel.states import End, TaskClass, TaskState, Until
 from supervisor.store import journal, queries
 from supervisor.store.ledger import Ledger

@@ -30,9 +30,9 @@ from supervisor.host.paths import Home
 from supervisor.host.processes import StopReport
 from supervisor.host.usage import Memory, PressureReader
 from supervisor.kernel import result
-from supervisor.kernel.admission import Pressure
 from supervisor.kernel.decision import Command, Finish, Start
 from supervisor.kernel.leases import Beside
+from supervisor.kernel.pressure import Pressure
 from supervisor.kernel.snapshots import Snapshot, SnapshotSpec
 from supervisor.kernel.spec import Settings
 from supervisor.kernel.states import End

@@ -27,9 +27,9 @@ from agents.conversation import (
     output_room,
     reached,
 )
-from agents.delivery import Inbox
 from agents.model_api import Api, Failure, Reply
 from agents.printing import Account, Ending, Pane, Records, Terminal, read_back, usage_shape
+from agents.typing_rules import Inbox
 from nightcrew.plugins.builtin.tools import Place, Result, Tools
 from supervisor.gateway.admission.types import Usage
 from supervisor.host.clock import SystemClock

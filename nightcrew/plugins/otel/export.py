@@ -28,7 +28,7 @@ from supervisor.features.trace import view as trace_view
 from supervisor.features.trace.rows import RunFacts
 from supervisor.features.trace.rules import AttemptFacts, Request, Span, What
 from supervisor.features.trace.view import Books
-from supervisor.gateway.account import reading
+from supervisor.gateway.account import queries as reading
 from supervisor.gateway.keys import Redactor
 from supervisor.host import secrets
 from supervisor.host.paths import Home

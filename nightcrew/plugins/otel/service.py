@@ -18,7 +18,8 @@ from nightcrew.plugins.otel import cursor
 from supervisor.config import user
 from supervisor.contract import Supervisor
 from supervisor.features.notify import notify_environment
-from supervisor.gateway.account import reading, schema
+from supervisor.gateway.account import queries as reading
+from supervisor.gateway.account import schema
 from supervisor.gateway.lifecycle import PASSED
 from supervisor.host.clock import Clock
 from supervisor.host.paths import Home

@@ -23,7 +23,8 @@ from supervisor.features.map import rules as map_rules
 from supervisor.features.map.prompts import ANSWER, Forecast, NoJson, PromptTerms, Seen, answers, fields, forecast, instruction, render
 from supervisor.features.map.worker.check import ANSWER_MAX
 from supervisor.gateway import pages
-from supervisor.gateway.account import charges, reading, schema
+from supervisor.gateway.account import charges, schema
+from supervisor.gateway.account import queries as reading
 from supervisor.gateway.admission.types import Usage, model_class
 from supervisor.host import untrusted_fs
 from supervisor.host.paths import settings_file

@@ -24,7 +24,8 @@ from supervisor.features.metrics import catalog
 from supervisor.features.metrics import rows as metrics_rows
 from supervisor.features.metrics.catalog import MOST, OTHER, Counts, Labels, Metric, MetricType, Spread, agent_name, tidy
 from supervisor.features.metrics.rows import Living, Moment
-from supervisor.gateway.account import reading, schema
+from supervisor.gateway.account import queries as reading
+from supervisor.gateway.account import schema
 from supervisor.gateway.account.writer import Account
 from supervisor.gateway.admission.types import AgentView, PoolView, TrafficView
 from supervisor.host import secrets

@@ -27,13 +27,13 @@ from supervisor.host import untrusted_fs, usage
 from supervisor.host.paths import Home
 from supervisor.kernel import account, capacity
 from supervisor.kernel.account import Expected, Forecast, Misfit, Range
-from supervisor.kernel.admission import Verdict
 from supervisor.kernel.capacity import AGENT, COMMAND, Means, Need
 from supervisor.kernel.errors import NightcrewError, one_line
 from supervisor.kernel.format import duration, listed, money
 from supervisor.kernel.gateway_settings import Api, GatewaySettings
 from supervisor.kernel.kind import Kind
 from supervisor.kernel.night import NightTerms
+from supervisor.kernel.pressure import Verdict
 from supervisor.kernel.spec import RunSpec, Submission, TaskSpec
 from supervisor.kernel.states import TaskClass, TaskState
 from supervisor.store import journal, queries, sqlite

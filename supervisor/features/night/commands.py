@@ -20,9 +20,9 @@ import click
 from supervisor.cli.main import LazyGroup
 from supervisor.client import common, follow
 from supervisor.client.names import run_id
-from supervisor.features.night import report as night_report
-from supervisor.features.night import report_pages
-from supervisor.features.night.report_rows import DIFF_BYTES, DIFFS_BYTES, Diff, Found, Night, Task
+from supervisor.features.night import morning_pages
+from supervisor.features.night import morning_report as night_report
+from supervisor.features.night.morning_rows import DIFF_BYTES, DIFFS_BYTES, Diff, Found, Night, Task
 from supervisor.host import files, untrusted_fs
 from supervisor.host.paths import Home, home
 from supervisor.kernel.errors import NightcrewError, NotFound, Refused, UsageError, one_line
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from supervisor.doctor.examine import CheckContext, Checked
     from supervisor.features.night.check import Evening, Tried
     from supervisor.host.paths import Home
-    from supervisor.kernel.admission import Verdict
     from supervisor.kernel.gateway_settings import GatewaySettings
+    from supervisor.kernel.pressure import Verdict
     from supervisor.kernel.spec import Submission
     from supervisor.store.queries import TaskView
     from worktrees.repository import Repository
@@ -416,13 +416,13 @@ def command_report(run: str | None, against: str | None, form: str | None, out: 
     nightcrew night report --format md | less
     """
     from supervisor.cli import reporting
-    from supervisor.features.night import report_rows
+    from supervisor.features.night import morning_rows
 
     form = form or (None if out is None else out.suffix.removeprefix(".") if out.suffix.removeprefix(".") in _FORMATS else "html")
     if opened and form not in (None, "html"):
         raise UsageError("--open shows the page", why=f"--format {form} is none")
     where = home()
-    name = reporting.run_named(where, run, report_rows.newest_night)
+    name = reporting.run_named(where, run, morning_rows.newest_night)
     shape = build(where, name, reporting.run_named(where, against) if against else None)
     page = publish(where, shape, form, out)
     if page is not None:
@@ -628,12 +628,12 @@ def publish(where: Home, report: Mapping[str, Any], form: str | None, out: Path 
     """Write it: all three forms with the records of the run, and its essence on stdout; or one `form` into `out`, or on stdout. Returns the
     page, when one was written."""
     if form is None:
-        page = report_pages.write(report, where.root / "runs" / report["run"]["id"])
+        page = morning_pages.write(report, where.root / "runs" / report["run"]["id"])
         for line in _essence(report):
             click.echo(line)
         click.echo(f"report: {page}")
         return page
-    text = report_pages.FORMATS[form](report)
+    text = morning_pages.FORMATS[form](report)
     if out is None:
         click.echo(text, nl=False)
         return None

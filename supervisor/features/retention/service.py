@@ -25,7 +25,7 @@ from supervisor.kernel import retention as retention_rules
 from supervisor.kernel.errors import NightcrewError, NotRunning, Refused
 from supervisor.kernel.retention import Going, Keep, Limit, RunFacts, Thing
 from supervisor.server.wakeups import was_set
-from supervisor.store import archive, queries, recovery, sqlite
+from supervisor.store import archive, backups, queries, sqlite
 from supervisor.store.sqlite import LEDGER, Book
 
 if TYPE_CHECKING:
@@ -240,13 +240,13 @@ class Keeper:
             yield from self._recordings(seen)
         yield None
         for path, book in self._copied():
-            recovery.copy(path, book, self._doors.room)
+            backups.copy(path, book, self._doors.room)
             yield None
 
     def begin(self) -> None:
         """See to it that the ledger and the account can be restored. Raises NightcrewError."""
         for path, book in self._copied():
-            recovery.begin(path, book)
+            backups.begin(path, book)
 
     def _copied(self) -> list[tuple[Path, Book]]:
         return [(path, book) for path, book in ((self._home.ledger, LEDGER), (self._home.gateway_account, ACCOUNT)) if path.exists()]

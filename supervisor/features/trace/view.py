@@ -19,7 +19,8 @@ from supervisor.features.trace import rules as trace_rules
 from supervisor.features.trace.rows import RunFacts
 from supervisor.features.trace.rules import CONVENTIONS, AttemptFacts, Span, ToolCall, Value, What
 from supervisor.features.trace.rules import Life as RulesLife
-from supervisor.gateway.account import reading, schema
+from supervisor.gateway.account import queries as reading
+from supervisor.gateway.account import schema
 from supervisor.host import untrusted_fs
 from supervisor.host.paths import Home
 from supervisor.kernel import account

@@ -18,7 +18,7 @@ from aiohttp import web
 from aiohttp.streams import StreamReader
 
 from supervisor.features.night import rows as night_rows
-from supervisor.gateway.account import reading
+from supervisor.gateway.account import queries as reading
 from supervisor.gateway.admission.types import Agent, NightCap, Refusal
 from supervisor.gateway.proxy.batches import BatchCall, Batches
 from supervisor.gateway.proxy.forward import (
@@ -36,9 +36,9 @@ from supervisor.gateway.proxy.forward import (
     way,
 )
 from supervisor.gateway.proxy.upstreams import Cut, Reply, Unreachable, outgoing
-from supervisor.gateway.wire.answers import read_batch
 from supervisor.gateway.wire.headers import carried, refusal
 from supervisor.gateway.wire.headers import error as api_error
+from supervisor.gateway.wire.metering import read_batch
 from supervisor.gateway.wire.requests import OF_BATCHES, Asked, BadRequest, Endpoint, Recognised, Turned, read, recognise, upgrade_refused
 from supervisor.host import secrets
 from supervisor.kernel import codec

@@ -22,9 +22,10 @@ from aiohttp import web
 from supervisor.features.audit.rules import MOST, PRUNED
 from supervisor.features.metrics.page import Live, Metrics
 from supervisor.gateway import keys, lifecycle
-from supervisor.gateway.account import charges, reading
+from supervisor.gateway.account import charges
+from supervisor.gateway.account import queries as reading
 from supervisor.gateway.account.charges import OpenRow, Prices
-from supervisor.gateway.account.reading import Figures, Window
+from supervisor.gateway.account.queries import Figures, Window
 from supervisor.gateway.account.writer import Account, BatchBook
 from supervisor.gateway.admission import traffic as memory
 from supervisor.gateway.admission.traffic import Traffic
@@ -42,11 +43,11 @@ from supervisor.host import secrets, unix_sockets
 from supervisor.host.audit_log import Audit
 from supervisor.host.clock import Clock, SystemClock, moment
 from supervisor.host.paths import Home
-from supervisor.kernel.admission import Slept, between
 from supervisor.kernel.audit import log_format
 from supervisor.kernel.errors import NightcrewError, Refused, ToolFailed
 from supervisor.kernel.format import duration
 from supervisor.kernel.gateway_settings import Api, GatewaySettings
+from supervisor.kernel.pressure import Slept, between
 from supervisor.kernel.states import TaskClass
 
 # Gateway

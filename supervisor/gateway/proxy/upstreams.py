@@ -26,8 +26,8 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from supervisor.gateway import keys
-from supervisor.gateway.wire.answers import BadEncoding, Decoder, decoder
 from supervisor.gateway.wire.headers import CLIENT_AUTH_HEADERS, HOP_BY_HOP, KeyFilter, auth_headers, carried, passable, reason
+from supervisor.gateway.wire.metering import BadEncoding, Decoder, decoder
 from supervisor.gateway.wire.requests import sent_body, target
 from supervisor.host import secrets
 from supervisor.kernel.format import duration

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from dataclasses import asdict
 
 from supervisor.gateway import pages
-from supervisor.gateway.account import reading, schema
-from supervisor.gateway.account.reading import Spans, Totals
+from supervisor.gateway.account import queries as reading
+from supervisor.gateway.account import schema
+from supervisor.gateway.account.queries import Spans, Totals
 from supervisor.gateway.admission.types import Usage
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import BudgetSpent, DiskFull, NightcrewError

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agents import hook_client, protocols
+from agents.activity import NEEDS_PERSON, AgentState, Evidence, Heard, Source, Status, hear, permissions, tool
 from agents.kinds import of_task
 from agents.protocols import Live
-from agents.status import NEEDS_PERSON, AgentState, Evidence, Heard, Source, Status, hear, permissions, tool
 from agents.tmux import ServerGone, Tmux
 from agents.tmux_control import PaneView
 from supervisor.gateway.admission.bucket import Bucket

@@ -10,12 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agents import delivery
-from agents.delivery import Known
+from agents import typing_rules as delivery
+from agents.activity import Evidence
 from agents.kinds import of_task
 from agents.protocols import Live
-from agents.status import Evidence
 from agents.tmux import Tmux
+from agents.typing_rules import Known
 from supervisor.host import files, processes, untrusted_fs
 from supervisor.host.clock import Clock
 from supervisor.host.failpoint import failpoint
@@ -101,7 +101,7 @@ def _file(home: Home, key: Key, number: int) -> Path:
 # take it.
 #
 # The ledger says that a text is about to be typed before tmux is asked, and tmux notes on the pane, in the same command, which text
-# it typed: so a supervisor that was killed in between leaves the next one able to tell. `agents/delivery.py` decides, this file
+# it typed: so a supervisor that was killed in between leaves the next one able to tell. `agents/typing_rules.py` decides, this file
 # asks and acts.
 
 

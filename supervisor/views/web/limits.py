@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from supervisor.gateway.account import reading, schema
-from supervisor.gateway.account.reading import BreakerChange, Step
+from supervisor.gateway.account import queries as reading
+from supervisor.gateway.account import schema
+from supervisor.gateway.account.queries import BreakerChange, Step
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import NightcrewError
 from supervisor.kernel.format import duration, money, percent, short

@@ -24,11 +24,12 @@ from supervisor.features.landing import rows as landing_rows
 from supervisor.features.landing import view as landing_view
 from supervisor.features.landing.rows import TrainRow
 from supervisor.features.map import open_map
-from supervisor.features.night import report_pages
+from supervisor.features.night import morning_pages
 from supervisor.features.night import rows as night_rows
 from supervisor.features.night import view as night_view
 from supervisor.features.night.rows import NightRow
-from supervisor.gateway.account import reading, schema
+from supervisor.gateway.account import queries as reading
+from supervisor.gateway.account import schema
 from supervisor.host import untrusted_fs
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import LedgerError, NightcrewError, NotFound, Refused, UsageError, one_line
@@ -108,7 +109,7 @@ class Kind:
 
 KINDS: Mapping[str, Kind] = {
     "report": Kind("report.json", pages.render_html, "nightcrew report"),
-    "night": Kind("night.json", report_pages.render_html, "nightcrew night report"),
+    "night": Kind("night.json", morning_pages.render_html, "nightcrew night report"),
 }
 
 

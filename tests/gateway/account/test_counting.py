@@ -8,7 +8,8 @@ import pytest
 
 from supervisor.features.metrics import catalog
 from supervisor.features.metrics.catalog import Counts
-from supervisor.gateway.account import reading, schema
+from supervisor.gateway.account import queries as reading
+from supervisor.gateway.account import schema
 from supervisor.gateway.account.charges import CRASHED, NEVER_SENT, REFUSED
 from supervisor.gateway.account.writer import Account
 from supervisor.gateway.admission.types import BreakerState, Usage

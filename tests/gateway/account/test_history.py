@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.gateway.account import reading
+from supervisor.gateway.account import queries as reading
 from supervisor.gateway.account.charges import REFUSED, RecordingRow
 from supervisor.gateway.account.writer import Account
 from supervisor.gateway.admission import types

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.gateway.account import reading, schema
+from supervisor.gateway.account import queries as reading
+from supervisor.gateway.account import schema
 from supervisor.gateway.account.writer import Account
 from supervisor.gateway.admission.types import LaneKey, Usage
 from supervisor.kernel.gateway_settings import Api

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.gateway.account import reading, schema
+from supervisor.gateway.account import queries as reading
+from supervisor.gateway.account import schema
 from supervisor.gateway.account.charges import CRASHED, NEVER_SENT, REFUSED, OpenRow, SettledRow, TurnedAwayRow
-from supervisor.gateway.account.reading import Answered, Figures, Percentiles, Totals
+from supervisor.gateway.account.queries import Answered, Figures, Percentiles, Totals
 from supervisor.gateway.account.writer import Account
 from supervisor.gateway.admission.types import LaneKey, Usage
 from supervisor.kernel.errors import LedgerError

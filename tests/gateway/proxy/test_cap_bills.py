@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.gateway.account import reading
+from supervisor.gateway.account import queries as reading
 from supervisor.gateway.account.writer import Account
 from supervisor.host import files
 from supervisor.host.paths import Home

@@ -266,12 +266,12 @@ async def test_a_fault_of_ours_leaves_nothing_open(tmp_path: Path, monkeypatch: 
     seen = asyncio.Event()
     async with raw.upstream(script) as up, kit.gateway(tmp_path, kit.upstream(home(tmp_path), up.url)) as gate:
         if not amid:
-            monkeypatch.setattr("supervisor.gateway.wire.answers.Answer.feed", broken)
+            monkeypatch.setattr("supervisor.gateway.wire.metering.Answer.feed", broken)
             seen.set()
         async with gate.ask("/v1/messages", kit.messages(), gate.crew.agent()) as response:
             if amid:
                 assert await response.content.readany() == raw.START
-                monkeypatch.setattr("supervisor.gateway.wire.answers.Answer.feed", broken)
+                monkeypatch.setattr("supervisor.gateway.wire.metering.Answer.feed", broken)
                 seen.set()
             answer = await kit.collected(response)
         assert (response.status, answer.cut) == ((200, True) if amid else (500, False))

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from supervisor.gateway.admission.types import Usage
-from supervisor.gateway.wire.answers import Answer
+from supervisor.gateway.wire.metering import Answer
 from supervisor.gateway.wire.requests import Asked, read, recognise
 
 BODY = b'{"model":"m","stream":true}'

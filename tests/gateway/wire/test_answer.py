@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from supervisor.gateway.admission.types import Usage
-from supervisor.gateway.wire.answers import PART_MAX, Answer, Meter
+from supervisor.gateway.wire.metering import PART_MAX, Answer, Meter
 
 from .streams import (
     BODY,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from supervisor.gateway.wire import headers
-from supervisor.gateway.wire.answers import Answer
+from supervisor.gateway.wire.metering import Answer
 from supervisor.gateway.wire.requests import read, recognise
 from supervisor.kernel.gateway_settings import Api
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.gateway.admission.types import Usage
-from supervisor.gateway.wire.answers import ABSURD, Meter
+from supervisor.gateway.wire.metering import ABSURD, Meter
 
 from .streams import asked
 

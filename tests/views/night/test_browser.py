@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright import sync_api as playwright
 
-from supervisor.features.night import report_pages
+from supervisor.features.night import morning_pages
 from tests.views.browsing import DESK, NEEDS_CHROMIUM, Opened
 from tests.views.night.kit import sample, with_texts
 from tests.views.report.kit import HOSTILE
@@ -27,7 +27,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_fits_a_phone_and_a_desk_and_is_quiet(open_page: Open, made: dict[str, Any], scheme: str) -> None:
     for size in (PHONE, DESK):
-        opened = open_page(report_pages.render_html(made), size, scheme=scheme)
+        opened = open_page(morning_pages.render_html(made), size, scheme=scheme)
         opened.open_all()
         opened.check_fits()
         opened.check_quiet()
@@ -35,7 +35,7 @@ def test_it_fits_a_phone_and_a_desk_and_is_quiet(open_page: Open, made: dict[str
 
 
 def test_every_button_copies_exactly_its_command(open_page: Open, made: dict[str, Any]) -> None:
-    opened = open_page(report_pages.render_html(made), PHONE, permissions=["clipboard-read", "clipboard-write"])
+    opened = open_page(morning_pages.render_html(made), PHONE, permissions=["clipboard-read", "clipboard-write"])
     copied = []
     for button in opened.page.locator("button.copy-it").all():
         button.click()
@@ -49,7 +49,7 @@ def test_every_button_copies_exactly_its_command(open_page: Open, made: dict[str
 
 
 def test_hostile_texts_run_nothing_and_fit(open_page: Open, made: dict[str, Any]) -> None:
-    opened = open_page(report_pages.render_html(with_texts(made, HOSTILE)), PHONE)
+    opened = open_page(morning_pages.render_html(with_texts(made, HOSTILE)), PHONE)
     opened.open_all()
     opened.check_fits()
     opened.check_quiet()
@@ -57,7 +57,7 @@ def test_hostile_texts_run_nothing_and_fit(open_page: Open, made: dict[str, Any]
 
 
 def test_a_thumb_can_hit_the_buttons_and_a_lane_is_where_its_time_is(open_page: Open, made: dict[str, Any]) -> None:
-    opened = open_page(report_pages.render_html(made), PHONE)
+    opened = open_page(morning_pages.render_html(made), PHONE)
     assert opened.page.locator("button.copy-it").first.bounding_box()["height"] >= 36
     lanes, length = opened.page.locator("#time .lanes svg[role=img]"), made["lanes"]["length_s"]
     for row, lane in zip(made["lanes"]["rows"], lanes.all(), strict=True):
@@ -69,14 +69,14 @@ def test_a_thumb_can_hit_the_buttons_and_a_lane_is_where_its_time_is(open_page: 
 
 
 def test_without_scripts_it_says_it_all(open_page: Open, made: dict[str, Any]) -> None:
-    opened = open_page(report_pages.render_html(made), java_script_enabled=False)
+    opened = open_page(morning_pages.render_html(made), java_script_enabled=False)
     assert opened.page.locator("button:visible").count() == 0
     assert opened.page.locator("#needs .ask:visible").count() == 2
     assert opened.page.locator("#time .lanes svg:visible").count() > 4
 
 
 def test_on_paper_nothing_is_folded_and_nothing_is_dark(open_page: Open, made: dict[str, Any]) -> None:
-    opened = open_page(report_pages.render_html(made), scheme="dark")
+    opened = open_page(morning_pages.render_html(made), scheme="dark")
     opened.page.emulate_media(media="print")
     colour = opened.page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert colour == "rgb(255, 255, 255)"

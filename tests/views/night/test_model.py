@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from supervisor.features.night import report as night_report
-from supervisor.features.night.report_rows import Night
+from supervisor.features.night import morning_report as night_report
+from supervisor.features.night.morning_rows import Night
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import NotFound
 from supervisor.kernel.states import Decider, TaskState

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from supervisor.features.night import report as night_report
-from supervisor.features.night import report_pages
-from supervisor.features.night.report_rows import Diff, Found
+from supervisor.features.night import morning_pages
+from supervisor.features.night import morning_report as night_report
+from supervisor.features.night.morning_rows import Diff, Found
 from supervisor.kernel.errors import one_line
 from supervisor.views import document
 from tests.views.night.kit import BEGAN, HOUR, RUN, books, random_night, sample, with_texts
@@ -30,7 +30,7 @@ SECTIONS = ["needs", "unwell", "choices", "ready", "elsewhere", "cost", "time", 
 
 
 def test_the_order_of_the_page(made: dict[str, Any]) -> None:
-    page = Page(report_pages.render_html(made))
+    page = Page(morning_pages.render_html(made))
     assert [found["id"] for tag, found in page.tags if tag == "section"] == SECTIONS
     targets = {(found["href"] or "")[1:] for tag, found in page.tags if tag == "a"}
     assert targets < {*SECTIONS}
@@ -39,7 +39,7 @@ def test_the_order_of_the_page(made: dict[str, Any]) -> None:
 
 
 def test_the_order_of_the_markdown(made: dict[str, Any]) -> None:
-    titles = re.findall(r"^## (.*)$", report_pages.render_markdown(made), re.MULTILINE)
+    titles = re.findall(r"^## (.*)$", morning_pages.render_markdown(made), re.MULTILINE)
     assert titles == [
         "Needs you",
         "Did not end well",
@@ -82,9 +82,9 @@ class Cells(HTMLParser):
 
 @pytest.mark.parametrize("first", ["Task", "Model"])
 def test_both_pages_have_the_same_tables(made: dict[str, Any], first: str) -> None:
-    plain = [[cell.strip() for cell in row] for row in Cells(report_pages.render_html(made)).rows]
+    plain = [[cell.strip() for cell in row] for row in Cells(morning_pages.render_html(made)).rows]
     marked = [
-        [cell.strip(" `\\").replace("\\", "") for cell in line.split("|")[1:-1]] for line in report_pages.render_markdown(made).split("\n")
+        [cell.strip(" `\\").replace("\\", "") for cell in line.split("|")[1:-1]] for line in morning_pages.render_markdown(made).split("\n")
     ]
     marked = [row for row in marked if not set("".join(row)) <= set("-:")]
     other = ["Model" if first == "Task" else "Task"]
@@ -98,7 +98,7 @@ def test_both_pages_have_the_same_tables(made: dict[str, Any], first: str) -> No
 
 
 def test_no_text_changes_the_page(made: dict[str, Any]) -> None:
-    attacked, plain = Page(report_pages.render_html(with_texts(made, HOSTILE))), Page(report_pages.render_html(with_texts(made, HARMLESS)))
+    attacked, plain = Page(morning_pages.render_html(with_texts(made, HOSTILE))), Page(morning_pages.render_html(with_texts(made, HARMLESS)))
     assert outline(attacked) == outline(plain)
     for text in HOSTILE:
         assert one_line(text).replace("`", "") in attacked.text.replace("`", ""), text
@@ -106,8 +106,8 @@ def test_no_text_changes_the_page(made: dict[str, Any]) -> None:
 
 
 def test_no_text_changes_the_markdown(made: dict[str, Any]) -> None:
-    text = report_pages.render_markdown(with_texts(made, HOSTILE))
-    plain = report_pages.render_markdown(with_texts(made, HARMLESS))
+    text = morning_pages.render_markdown(with_texts(made, HOSTILE))
+    plain = morning_pages.render_markdown(with_texts(made, HARMLESS))
     assert re.sub(r"[^\n|#]", "", text).count("\n") == plain.count("\n")
     assert [line[:2] for line in text.split("\n")] == [line[:2] for line in plain.split("\n")]
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f\u202e\u2028\ud800-\udfff]", text)
@@ -124,7 +124,7 @@ def test_json_is_ascii_and_says_the_same(made: dict[str, Any]) -> None:
 
 
 def test_the_page_runs_and_fetches_only_what_it_brought(made: dict[str, Any]) -> None:
-    text = report_pages.render_html(made)
+    text = morning_pages.render_html(made)
     page = Page(text)
     policy = next(found["content"] or "" for tag, found in page.tags if tag == "meta" and found.get("http-equiv"))
     assert policy.startswith("default-src 'none'; script-src 'sha256-")
@@ -137,11 +137,11 @@ def test_the_page_runs_and_fetches_only_what_it_brought(made: dict[str, Any]) ->
 def test_three_hundred_tasks_stay_below_two_megabytes(tmp_path: Path) -> None:
     home = random_night(tmp_path / "home", 300, seed=5)
     found = night_report.of(night_report.read(home, RUN, BEGAN + 9 * HOUR), Found(on="main"))
-    assert max(len(form(found)) for form in report_pages.FORMATS.values()) < 2_000_000
+    assert max(len(form(found)) for form in morning_pages.FORMATS.values()) < 2_000_000
 
 
 def test_the_files_are_written_whole_and_for_their_owner(made: dict[str, Any], tmp_path: Path) -> None:
-    page = report_pages.write(made, tmp_path / "out")
+    page = morning_pages.write(made, tmp_path / "out")
     assert page == tmp_path / "out" / "night.html"
     assert {file.name: file.stat().st_mode & 0o777 for file in (tmp_path / "out").iterdir()} == dict.fromkeys(
         ("night.html", "night.md", "night.json"), 0o600
@@ -160,7 +160,7 @@ def verdict(tmp_path: Path, *states: str, began: bool = True, asks: int = 0) -> 
                 )
             if number < asks:
                 made.note(task, 1, "set aside", BEGAN + 5, question="May I?")
-    found = report_pages.verdict(night_report.read(made.home, RUN, BEGAN + 100))
+    found = morning_pages.verdict(night_report.read(made.home, RUN, BEGAN + 100))
     return f"{found.kind}: {found.word}: {found.sentence}"
 
 
@@ -186,17 +186,17 @@ def test_the_commonest_reason(tmp_path: Path) -> None:
         made.run()
         for number, why in enumerate(("exit code 7", "exit code 7", "killed by signal 9")):
             made.attempt(made.task(f"t{number}", "failed", f"failed: {why}"), 1, BEGAN, BEGAN + 9, "failed")
-    assert report_pages.commonest(night_report.read(made.home, RUN, BEGAN + 100)) == "The commonest reason, 2 times: exit code 7"
+    assert morning_pages.commonest(night_report.read(made.home, RUN, BEGAN + 100)) == "The commonest reason, 2 times: exit code 7"
 
 
 def test_times_are_local_and_say_their_zone_when_the_clock_was_changed(monkeypatch: pytest.MonkeyPatch, zone: Any) -> None:
     zone("Europe/Berlin")
     run = {"began": "2026-10-24T20:30:00Z", "ended": "2026-10-25T05:30:00Z", "until": None}
-    assert report_pages.zoned({"run": run})
-    assert report_pages.clock("2026-10-25T00:30:00Z", zoned=True) == "02:30 CEST"
-    assert report_pages.clock("2026-10-25T01:30:00Z", zoned=True) == "02:30 CET"
-    assert report_pages.period(run, "") == "2026-10-24 22:30 CEST to 06:30 CET"
-    labels = [label for _, label in report_pages.ticks({"zero": "2026-10-24T22:30:00Z", "length_s": 4 * HOUR}, True)]
+    assert morning_pages.zoned({"run": run})
+    assert morning_pages.clock("2026-10-25T00:30:00Z", zoned=True) == "02:30 CEST"
+    assert morning_pages.clock("2026-10-25T01:30:00Z", zoned=True) == "02:30 CET"
+    assert morning_pages.period(run, "") == "2026-10-24 22:30 CEST to 06:30 CET"
+    labels = [label for _, label in morning_pages.ticks({"zero": "2026-10-24T22:30:00Z", "length_s": 4 * HOUR}, True)]
     assert labels == ["01:00 CEST", "02:00 CEST", "02:00 CET", "03:00 CET"]
 
 
@@ -206,7 +206,7 @@ def test_a_very_long_text_is_cut_on_the_pages_alone(tmp_path: Path) -> None:
         made.attempt(made.task("asks", "running"), 1, BEGAN, None, None)
         made.note(f"{RUN}/asks", 1, "set aside", BEGAN + 5, question="why " * 100_000)
     found = night_report.of(night_report.read(made.home, RUN, BEGAN + 100))
-    assert max(len(report_pages.render_html(found)), len(report_pages.render_markdown(found))) < 60_000
+    assert max(len(morning_pages.render_html(found)), len(morning_pages.render_markdown(found))) < 60_000
     assert found["needs"][0]["question"] == "why " * 100_000
     assert found["needs"][0]["commands"] == [f"nightcrew {verb} {RUN}/asks" for verb in ("attach", "resume")]
 
@@ -231,10 +231,10 @@ def test_one_that_failed_and_then_had_no_time_left_says_both(tmp_path: Path) -> 
     (one,) = night_report.of(night)["unwell"]
     assert one["reason"] == "the night ended at 06:30; its last attempt: gate: exit code 2"
     assert one["commands"][0] == f"nightcrew logs --stream gate {RUN}/cart"
-    assert report_pages.verdict(night).sentence == "none of 1 task is done and 1 did not finish."
+    assert morning_pages.verdict(night).sentence == "none of 1 task is done and 1 did not finish."
     (attempt,) = night.tasks[0].attempts
     same = replace(night.tasks[0], attempts=(replace(attempt, why="402: the night ended at 06:30"),))
-    assert report_pages.reason(same) == "the night ended at 06:30"
+    assert morning_pages.reason(same) == "the night ended at 06:30"
 
 
 def test_who_asks_at_this_moment_is_told_too(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from supervisor.gateway.account import reading, schema
+from supervisor.gateway.account import queries as reading
+from supervisor.gateway.account import schema
 from supervisor.gateway.account.charges import REFUSED, OpenRow, SettledRow, TurnedAwayRow
 from supervisor.gateway.account.writer import Account
 from supervisor.gateway.admission import types

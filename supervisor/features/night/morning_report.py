@@ -11,8 +11,8 @@ from shlex import quote
 from typing import Any
 
 from supervisor import __version__
-from supervisor.features.night import report_pages, report_rows
-from supervisor.features.night.report_rows import (
+from supervisor.features.night import morning_pages, morning_rows
+from supervisor.features.night.morning_rows import (
     NOBODY_LOOKED,
     Attempt,
     Diff,
@@ -49,7 +49,7 @@ from supervisor.views.report.words import command
 
 def read(home: Home, run: str, now: float | None = None) -> Night:
     """What a run (its full id) came to by `now`, wall clock. Raises NotFound and LedgerError."""
-    return build(report_rows.read(home, run), time.time() if now is None else now)
+    return build(morning_rows.read(home, run), time.time() if now is None else now)
 
 
 def build(found: Rows, now: float) -> Night:
@@ -75,7 +75,7 @@ def build(found: Rows, now: float) -> Night:
         before=found.before,
         tasks=_thinned(tasks, (ended or now) - began),
         by_model=reading.by_model(),
-        events=tuple(report_rows.of(found.journal, found.breakers, found.run["id"], max(ended or now, last))),
+        events=tuple(morning_rows.of(found.journal, found.breakers, found.run["id"], max(ended or now, last))),
         trouble=tuple(filter(None, [found.trouble, *reading.damaged])),
         waits=found.waited,
         groups=tuple(found.groups),
@@ -84,7 +84,7 @@ def build(found: Rows, now: float) -> Night:
 
 def _thinned(tasks: tuple[Task, ...], length_s: float) -> tuple[Task, ...]:
     every = {f"{task.id}:{one.epoch}": one.spans for task in tasks for one in task.attempts}
-    thin = report_rows.thinned(every, max(1.0, length_s))
+    thin = morning_rows.thinned(every, max(1.0, length_s))
     return tuple(
         replace(task, attempts=tuple(replace(one, spans=tuple(thin[f"{task.id}:{one.epoch}"])) for one in task.attempts)) for task in tasks
     )
@@ -150,7 +150,7 @@ class _Reading:
             cause=row["cause"],
             spent=self._spent(row, result),
             times=times,
-            spans=tuple(report_rows.flat(self._spans(row, account))),
+            spans=tuple(morning_rows.flat(self._spans(row, account))),
         )
 
     def _spent(self, row: RowsRow, result: Mapping[str, Any]) -> Spent:
@@ -281,7 +281,7 @@ def _asked(journal: Iterable[RowsRow], epoch: int) -> tuple[float, str] | None:
     asked = None
     for row in journal:
         if row["event"] == "set aside" and row["epoch"] in (None, epoch):
-            told = report_rows.data(row)
+            told = morning_rows.data(row)
             asked = row["at"], str(told.get("question") or told.get("why") or "it waits for a person")
         elif row["event"] in ("resumed", "waiting", "retry"):  # "waiting": a person resumed one that had ended
             asked = None
@@ -315,7 +315,7 @@ SCHEMA = 1
 
 def of(night: Night, found: Found = NOBODY_LOOKED, against: Night | None = None) -> dict[str, Any]:
     """The whole report. `against`: the night that it is compared with."""
-    told = report_pages.verdict(night)
+    told = morning_pages.verdict(night)
     return {
         "schema": SCHEMA,
         "generated": rfc3339(night.now),
@@ -325,7 +325,7 @@ def of(night: Night, found: Found = NOBODY_LOOKED, against: Night | None = None)
             "sign": told.sign,
             "word": told.word,
             "sentence": told.sentence,
-            "why": report_pages.commonest(night),
+            "why": morning_pages.commonest(night),
         },
         "run": _run(night),
         "repository": {"root": night.root, "base": night.base, "commit": night.base_oid, "on": found.on},
@@ -391,7 +391,7 @@ def _unwell(task: Task, found: Found) -> dict[str, Any]:
     look = "logs --stream gate" if GATE in task.attempts[-1].why else "logs"
     return {
         **_named(task),
-        "reason": report_pages.reason(task) or "no reason was recorded",
+        "reason": morning_pages.reason(task) or "no reason was recorded",
         "said": task.said,
         "printed": found.printed.get(task.id, ""),
         "attempts": len(task.attempts),
@@ -430,7 +430,7 @@ def _task(task: Task) -> dict[str, Any]:
     return {
         **_named(task),
         "kind": task.kind,
-        "reason": report_pages.reason(task),
+        "reason": morning_pages.reason(task),
         "attempts": len(task.attempts),
         **_work(task),
         "spent": task.spent.shape(),
@@ -477,19 +477,19 @@ def _groups(tasks: Iterable[Task]) -> list[dict[str, Any]]:
     """By state and reason, in the order of their first task."""
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for task in tasks:
-        found.setdefault((str(task.state), report_pages.reason(task)), []).append({"id": task.id, "name": task.name})
+        found.setdefault((str(task.state), morning_pages.reason(task)), []).append({"id": task.id, "name": task.name})
     return [{"state": state, "reason": reason or "no reason was recorded", "tasks": some} for (state, reason), some in found.items()]
 
 
 def _alone(night: Night) -> dict[str, Any]:
     together = night.together_s
     times = round(night.alone_s / together, 2) if together > 0 else None
-    return {"seconds": round(night.alone_s, 3), "together_s": round(together, 3), "times": times, "how": report_pages.HOW_ALONE}
+    return {"seconds": round(night.alone_s, 3), "together_s": round(together, 3), "times": times, "how": morning_pages.HOW_ALONE}
 
 
 def _against(other: Night | None) -> dict[str, Any] | None:
     if other is None:
         return None
-    found = report_pages.verdict(other)
+    found = morning_pages.verdict(other)
     said = f"{found.word}: {found.sentence}"
     return {"run": other.run, "title": other.title, "began": rfc3339(other.began), "verdict": said, "figures": other.figures()}

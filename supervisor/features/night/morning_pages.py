@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from supervisor.features.night import report_rows
-from supervisor.features.night.report_rows import Night, Spent, Task
+from supervisor.features.night import morning_rows
+from supervisor.features.night.morning_rows import Night, Spent, Task
 from supervisor.kernel.ansi import in_texts
 from supervisor.kernel.format import UNKNOWN, duration, listed, many, money, percent, short, stamped
 from supervisor.kernel.states import TaskState
@@ -491,7 +491,7 @@ def _lanes(drawn: Shape, several: bool) -> Lanes:
         for row in drawn["rows"]
     ]
     used = {kind for row in drawn["rows"] for _, _, kind in row["spans"]}
-    legend = [(kind, words) for kind, words in report_rows.KINDS.items() if kind in used]
+    legend = [(kind, words) for kind, words in morning_rows.KINDS.items() if kind in used]
     legend += [("slept", "the machine slept")] if drawn["slept"] else []
     return Lanes(rows, drawn["length_s"], [*legend, ("", "✗ an attempt that did not end well")], ticks(drawn, several), drawn["slept"])
 
