@@ -20,7 +20,7 @@ from supervisor.host.untrusted_fs import Folder
 from supervisor.kernel.errors import HostError, NotFound, Refused
 from supervisor.kernel.format import duration, size
 from supervisor.kernel.path_globs import CORE_MAX, DAY_MAX, NOTE_MAX, Kind, covers, normalised, overlap
-from supervisor.kernel.spec import MemoryTerms
+from supervisor.kernel.settings import MemoryTerms
 
 if TYPE_CHECKING:
     from memory.writing import Store

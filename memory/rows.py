@@ -15,7 +15,7 @@ from supervisor.kernel.errors import StaleEpoch
 from supervisor.kernel.leases import HOLDS_S, Beside, Lease, Mode, Wait, WaitKind, Wanted
 from supervisor.kernel.path_globs import overlap
 from supervisor.kernel.records import attempt_name
-from supervisor.kernel.spec import LeaseRule
+from supervisor.kernel.settings import LeaseRule
 from supervisor.store import queries
 from supervisor.store.rows import AttemptRow
 from supervisor.store.sqlite import WriteAccess

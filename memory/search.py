@@ -27,7 +27,7 @@ from supervisor.kernel.prompt import TASK
 
 if TYPE_CHECKING:
     from memory.service.desk import MemoryDesk
-    from supervisor.kernel.spec import MemoryTerms
+    from supervisor.kernel.settings import MemoryTerms
     from supervisor.server.loop import Loop
     from supervisor.store.rows import LaunchRow
 

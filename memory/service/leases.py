@@ -18,7 +18,7 @@ from supervisor.kernel.format import rfc3339
 from supervisor.kernel.leases import GLOBS_MAX, HOLDS_S, PROJECT_MAX, Lease, Mode, WaitKind, Wanted
 from supervisor.kernel.path_globs import normalised, overlap
 from supervisor.kernel.records import attempt_name
-from supervisor.kernel.spec import LeaseRule
+from supervisor.kernel.settings import LeaseRule
 from supervisor.server.wakeups import beside, was_set
 
 if TYPE_CHECKING:

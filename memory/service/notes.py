@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from memory.service.desk import MemoryDesk
     from memory.service.waits import WaitDesk
     from supervisor.kernel.crew import Crew
-    from supervisor.kernel.spec import MemoryTerms
+    from supervisor.kernel.settings import MemoryTerms
 
 
 # Request

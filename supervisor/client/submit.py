@@ -32,8 +32,9 @@ from supervisor.kernel import spec as size
 from supervisor.kernel.errors import NeedsHuman, NotFound, NotRunning, Refused, ToolFailed, ToolMissing, UsageError, one_line
 from supervisor.kernel.format import duration
 from supervisor.kernel.kind import allowed
+from supervisor.kernel.settings import Settings
 from supervisor.kernel.snapshots import WHOLE, Snapshot, SnapshotState, chosen, overriding, staleness
-from supervisor.kernel.spec import RunSpec, Settings, Submission, TaskSpec
+from supervisor.kernel.spec import RunSpec, Submission, TaskSpec
 from supervisor.snapshots import rows as snapshots_rows
 from supervisor.store import sqlite
 from worktrees import repository as commit_listing

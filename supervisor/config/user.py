@@ -40,7 +40,7 @@ from supervisor.kernel.names import nearest
 from supervisor.kernel.night import NightDefaults, Window
 from supervisor.kernel.pressure import Limits
 from supervisor.kernel.retention import Keep, Limit
-from supervisor.kernel.spec import MemoryTerms, Settings
+from supervisor.kernel.settings import MemoryTerms, Settings
 from supervisor.kernel.spec import Size as TaskGets
 from supervisor.kernel.telemetry import Terms as TelemetryTerms
 

@@ -24,7 +24,7 @@ import psutil
 from supervisor.host.paths import Home, home, settings_file
 from supervisor.kernel.errors import NightcrewError, one_line
 from supervisor.kernel.format import duration
-from supervisor.kernel.spec import Settings
+from supervisor.kernel.settings import Settings
 
 # What is looked at
 # -----------------

@@ -20,7 +20,7 @@ import zstandard
 from aiohttp import web
 
 from supervisor.gateway.account.charges import RecordingRow
-from supervisor.gateway.wire.headers import error as api_error
+from supervisor.gateway.wire.errors import error as api_error
 from supervisor.gateway.wire.requests import Endpoint, Recognised, recognise
 from supervisor.host import files
 from supervisor.host.clock import Clock

@@ -43,7 +43,8 @@ from supervisor.kernel.events import (
     TrafficChanged,
     TreeGone,
 )
-from supervisor.kernel.retry import AGAIN, LIMIT, PARKED, Ended, Next
+from supervisor.kernel.recovery import AGAIN, LIMIT, PARKED
+from supervisor.kernel.retry import Ended, Next
 from supervisor.kernel.schedule import Picked, pick
 from supervisor.kernel.states import FINAL, NEEDS_YOU, AttemptState, End, TaskState, Until, task_after
 

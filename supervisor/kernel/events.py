@@ -12,7 +12,8 @@ from supervisor.kernel.decision import Board
 from supervisor.kernel.format import duration
 from supervisor.kernel.night import Night, NightSpent
 from supervisor.kernel.pressure import WELL, Health, Outage, Pressure, Traffic
-from supervisor.kernel.retry import ASKED, GATE, LIMIT, Next, is_reboot, spent_until
+from supervisor.kernel.recovery import ASKED, LIMIT, spent_until
+from supervisor.kernel.retry import GATE, Next, is_reboot
 from supervisor.kernel.schedule import Rooms
 from supervisor.kernel.states import FINAL, LIVING, NEEDS_YOU, AttemptState, BatchTime, Choice, End, TaskClass, Until
 

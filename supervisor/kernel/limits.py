@@ -9,8 +9,9 @@ from enum import StrEnum
 from typing import Final
 
 from supervisor.kernel.format import duration, size
+from supervisor.kernel.settings import Settings
 from supervisor.kernel.snapshots import SnapshotSpec
-from supervisor.kernel.spec import Settings, TaskSpec
+from supervisor.kernel.spec import TaskSpec
 from supervisor.kernel.states import TaskClass
 
 # Limits

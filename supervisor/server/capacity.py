@@ -17,7 +17,7 @@ from supervisor.kernel.crew import Crew, Task
 from supervisor.kernel.errors import NightcrewError
 from supervisor.kernel.events import Event, PressureChanged, SlotsChanged, StartCostLearned
 from supervisor.kernel.pressure import ADMIT, Conditions, Decision, Pressure, Verdict
-from supervisor.kernel.spec import Settings
+from supervisor.kernel.settings import Settings
 from supervisor.kernel.states import TaskClass
 from supervisor.store.conversations import Needs
 

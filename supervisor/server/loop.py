@@ -41,7 +41,8 @@ from supervisor.kernel.errors import DiskFull, LedgerError, NightcrewError, NotR
 from supervisor.kernel.events import AdmissionChanged, Event, Secured, Started, Submitted
 from supervisor.kernel.retry import JITTER
 from supervisor.kernel.schedule import held_tasks, wakes_at
-from supervisor.kernel.spec import Settings, Submission, TaskSpec
+from supervisor.kernel.settings import Settings
+from supervisor.kernel.spec import Submission, TaskSpec
 from supervisor.kernel.states import FINAL, AttemptState, End
 from supervisor.server.attempts.agents import Agents
 from supervisor.server.attempts.jobs import AttemptJobs, Doors, Hooked, Jobs, Key, leave

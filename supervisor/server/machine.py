@@ -18,7 +18,7 @@ from supervisor.kernel.events import AdmissionChanged, BatchTimeChanged, Emergen
 from supervisor.kernel.format import duration
 from supervisor.kernel.night import batch_time
 from supervisor.kernel.pressure import ADMIT, MODEL_CODES, Decision, Held, Jumped, Outage, Slept, Verdict, between
-from supervisor.kernel.spec import Settings
+from supervisor.kernel.settings import Settings
 from supervisor.kernel.states import BatchTime
 from supervisor.server.attempts.jobs import Doors, Jobs
 from supervisor.server.attempts.observe import Observer

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from supervisor.kernel.child_tasks import child_key
-from supervisor.kernel.retry import AGAIN
+from supervisor.kernel.recovery import AGAIN
 from supervisor.kernel.states import TaskState
 
 # Journal

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from supervisor.config import plan, user
 from supervisor.kernel.errors import ConfigError
 from supervisor.kernel.kind import Kind
-from supervisor.kernel.spec import RunSpec, Settings
+from supervisor.kernel.settings import Settings
+from supervisor.kernel.spec import RunSpec
 from tests.rounds import examples
 
 MARKS = ["[", "]", "{", "}", "=", ".", ",", "#", "\n", "\t", '"', "'", '"a"', "[[tasks]]\n", "[defaults]\n"]

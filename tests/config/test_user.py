@@ -12,7 +12,7 @@ from supervisor.features.notify.rules import Kind
 from supervisor.host.paths import settings_file
 from supervisor.kernel.errors import ConfigError
 from supervisor.kernel.retention import DAY_S, Keep, Limit
-from supervisor.kernel.spec import Settings
+from supervisor.kernel.settings import Settings
 
 
 def write(tmp_path: Path, text: str) -> Path:

@@ -12,7 +12,7 @@ import pytest
 
 from supervisor.doctor.examine import CheckContext
 from supervisor.host.paths import Home
-from supervisor.kernel.spec import Settings
+from supervisor.kernel.settings import Settings
 
 
 @dataclass

@@ -11,7 +11,7 @@ import pytest
 
 from supervisor.doctor import machine as checks
 from supervisor.doctor.examine import State
-from supervisor.kernel.spec import Settings
+from supervisor.kernel.settings import Settings
 from tests.doctor.conftest import Machine
 
 

@@ -16,7 +16,7 @@ from supervisor.doctor import state as checks
 from supervisor.doctor import state as file_events
 from supervisor.doctor.examine import State
 from supervisor.host import scratch
-from supervisor.kernel.spec import Settings
+from supervisor.kernel.settings import Settings
 from supervisor.store import sqlite
 from tests.doctor.conftest import Machine
 from tests.support import House, git, make_repository

@@ -16,7 +16,7 @@ from supervisor.host import cgroups
 from supervisor.kernel.limits import By, Limits, Used, held, passed
 from supervisor.kernel.limits import rlimits as core_rlimits
 from supervisor.kernel.records import Exit
-from supervisor.kernel.spec import Settings
+from supervisor.kernel.settings import Settings
 from tests.agents.runner.kit import Lab
 from tests.host.cgroup_kit import AS_NOBODY, python
 

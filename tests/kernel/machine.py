@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from supervisor.kernel import retry
+from supervisor.kernel import recovery
 from supervisor.kernel.crew import Crew, Order, Task
 from supervisor.kernel.decide import decide
 from supervisor.kernel.decision import Command, Start
@@ -145,7 +145,7 @@ class CrewMachine(RuleBasedStateMachine):
     def an_attempt_goes_one_step_on(self, draw: int, end: End, late: bool, spent: bool) -> None:
         name = self.pick(draw, self.with_attempt())
         assert name is not None
-        self._step(name, end, skip_start=late, why=retry.spent(self.wall_s + 500.0) if spent else "why")
+        self._step(name, end, skip_start=late, why=recovery.spent(self.wall_s + 500.0) if spent else "why")
 
     def _step(self, name: str, end: End, *, skip_start: bool = False, why: str = "why") -> None:
         attempt = self.books.tasks[name].attempt

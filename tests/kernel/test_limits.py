@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from supervisor.kernel import limits
 from supervisor.kernel.limits import By, Held, Limits, Means, Used
+from supervisor.kernel.settings import Settings
 from supervisor.kernel.snapshots import SnapshotSpec
-from supervisor.kernel.spec import Settings, TaskSpec
+from supervisor.kernel.spec import TaskSpec
 
 ALL = frozenset({"AS", "CPU", "FSIZE", "NOFILE", "NPROC"})
 FULL = Limits(memory_max=2**30, processes_max=50, cpu_max=60.5, disk_max=2**31, file_max=2**20, open_files=64)

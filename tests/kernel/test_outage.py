@@ -27,7 +27,7 @@ from supervisor.kernel.events import (
     TreeGone,
 )
 from supervisor.kernel.night import Night, NightSpent, NightTerms
-from supervisor.kernel.retry import REBOOTED
+from supervisor.kernel.recovery import REBOOTED
 from supervisor.kernel.states import FINAL, End, TaskState
 from tests.kernel.playbook import task
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor.kernel import retry
+from supervisor.kernel import recovery, retry
 from supervisor.kernel.crew import Crew
 from supervisor.kernel.decide import decide
 from supervisor.kernel.decision import Command, Finish, SetState, Start
@@ -16,7 +16,7 @@ from tests.kernel.playbook import After, Playbook, submitted, task
 
 NOW, OPENS = 1_795_417_000.0, 1_795_424_200.0
 """Two hours apart."""
-CAUSE = retry.spent(OPENS)
+CAUSE = recovery.spent(OPENS)
 CAUSE_OF_NEXT = "lost: its limit is spent until 2026-11-23T08:56:40Z"
 
 
@@ -65,7 +65,7 @@ def test_it_costs_nothing_and_is_no_restart() -> None:
     assert (then.event, then.tally, then.delay_s) == ("park", spent, 7200.0)
     assert retry.after(spent, 0, Ended(End.LOST, CAUSE, OPENS + 9)).delay_s == 0.0, "it opened while its work was secured"
     assert retry.after(spent, 0, Ended(End.LOST, CAUSE, NOW, unwanted=True)).event == "cancelled"
-    assert retry.spent_until(End.FAILED, CAUSE) == retry.spent_until(End.LOST, "its runner died") == 0.0
+    assert recovery.spent_until(End.FAILED, CAUSE) == recovery.spent_until(End.LOST, "its runner died") == 0.0
 
 
 def test_a_whole_crew_that_meets_it_is_no_outage() -> None:

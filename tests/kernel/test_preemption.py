@@ -17,7 +17,8 @@ from supervisor.kernel.events import (
     TrafficChanged,
     TreeGone,
 )
-from supervisor.kernel.retry import NEW, PARKED
+from supervisor.kernel.recovery import PARKED
+from supervisor.kernel.retry import NEW
 from supervisor.kernel.states import End, TaskClass, TaskState, Until
 from tests.kernel.playbook import After, Playbook, submitted, task
 

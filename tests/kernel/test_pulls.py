@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from supervisor.features.pull_requests import description, rules
 from supervisor.features.pull_requests import remarks as pull_requests_remarks
-from supervisor.features.pull_requests import rules
 from supervisor.features.pull_requests import rules as pull_requests_rules
+from supervisor.features.pull_requests.description import BEGIN, END, Facts
 from supervisor.features.pull_requests.forge import PAGE, Forge, Found, GitHub, GitLab, newest
-from supervisor.features.pull_requests.remarks import BEGIN, END, PULL_REMARKS_LINES_MAX, PULL_REMARKS_TEXT_MAX, REMARKS_MAX, Facts, Remark
+from supervisor.features.pull_requests.remarks import PULL_REMARKS_LINES_MAX, PULL_REMARKS_TEXT_MAX, REMARKS_MAX, Remark
 from supervisor.features.pull_requests.rules import Lease, PullRequest, State, Tool
 from supervisor.kernel.errors import Refused, ToolFailed, UsageError
 
@@ -56,41 +57,37 @@ def test_what_has_ended_is_left_and_rounds_are_bounded() -> None:
 
 
 def test_the_description_has_the_warnings_first_and_ends_with_trailers() -> None:
-    body = pull_requests_remarks.body(replace(FACTS, warnings=tuple(f"w{number}" for number in range(40))))
+    body = description.body(replace(FACTS, warnings=tuple(f"w{number}" for number in range(40))))
     assert body.index("w0") < body.index("Do it.") < body.index("Did it.") < body.index("make test") < body.index("Nightcrew-Gate: passed")
     assert "- and 10 more" in body and body.startswith(BEGIN) and body.endswith(f"{END}\n")
-    bare = pull_requests_remarks.body(replace(FACTS, prompt=" ", message="", gate="", gate_passed=False))
+    bare = description.body(replace(FACTS, prompt=" ", message="", gate="", gate_passed=False))
     assert "Asked for" not in bare and "no gate ran" in bare and "Nightcrew-Gate: none" in bare
-    assert "Nightcrew-Gate: not passed" in pull_requests_remarks.body(replace(FACTS, gate_passed=False))
-    assert "```` a```b ````" not in bare and "``a`b``" in pull_requests_remarks.body(replace(FACTS, notes=("a`b", "`a")))
-    long = pull_requests_remarks.body(replace(FACTS, prompt="x\n" * 5000))
+    assert "Nightcrew-Gate: not passed" in description.body(replace(FACTS, gate_passed=False))
+    assert "```` a```b ````" not in bare and "``a`b``" in description.body(replace(FACTS, notes=("a`b", "`a")))
+    long = description.body(replace(FACTS, prompt="x\n" * 5000))
     assert len(long) < 3000 and "(cut)" in long
 
 
 def test_a_title_is_one_line() -> None:
-    assert pull_requests_remarks.title("\n  one\ntwo", "r/t") == "one" and pull_requests_remarks.title(" ", "r/t") == "r/t"
-    assert len(pull_requests_remarks.title("x" * 500, "r/t")) == pull_requests_remarks.TITLE_MAX
+    assert description.title("\n  one\ntwo", "r/t") == "one" and description.title(" ", "r/t") == "r/t"
+    assert len(description.title("x" * 500, "r/t")) == description.TITLE_MAX
 
 
 @given(st.text(alphabet=st.sampled_from("@#!aA1-/<>`:htps\n "), max_size=80))
 def test_no_word_of_a_stranger_leaves_its_fence_or_calls_anybody(words: str) -> None:
-    body = pull_requests_remarks.body(replace(FACTS, prompt=f"@x {words}"))
+    body = description.body(replace(FACTS, prompt=f"@x {words}"))
     assert (body.count(BEGIN), body.count(END)) == (1, 1)
     fence = body.split("Asked for**\n\n")[1].partition("text\n")[0]
     inside = body.split(f"{fence}text\n")[1].partition(f"\n{fence}")[0]
     assert fence not in inside and "@x" not in inside
-    again = pull_requests_remarks.inert(words)
-    assert again.replace("\u200b", "") == words and pull_requests_remarks.inert(again) == again
+    again = description.inert(words)
+    assert again.replace("\u200b", "") == words and description.inert(again) == again
 
 
 def test_our_part_is_written_anew_and_a_persons_stays() -> None:
-    new = pull_requests_remarks.body(replace(FACTS, commit=TWO))
-    assert pull_requests_remarks.merged(f"Mine.\r\n{pull_requests_remarks.body(FACTS)}Mine.", new) == f"Mine.\n{new}Mine."
-    assert (
-        pull_requests_remarks.merged(new, new) is None
-        and pull_requests_remarks.merged("Mine.", new) is None
-        and pull_requests_remarks.merged(BEGIN, new) is None
-    )
+    new = description.body(replace(FACTS, commit=TWO))
+    assert description.merged(f"Mine.\r\n{description.body(FACTS)}Mine.", new) == f"Mine.\n{new}Mine."
+    assert description.merged(new, new) is None and description.merged("Mine.", new) is None and description.merged(BEGIN, new) is None
 
 
 def remark(number: int, **facts: Any) -> Remark:

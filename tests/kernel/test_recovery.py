@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from supervisor.kernel.records import Exit
-from supervisor.kernel.retry import Life, Verdict, judge_traces, stopped, verdict
+from supervisor.kernel.recovery import Life, Verdict, judge_traces, stopped, verdict
 from supervisor.kernel.states import End
 
 NO = False

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.kernel.retry import BACKOFF_CAP_S, NEW, REBOOTED, RESTARTS_MAX, WITHIN_S, Ended, Tally, after, backoff_s, luck
+from supervisor.kernel.recovery import REBOOTED
+from supervisor.kernel.retry import BACKOFF_CAP_S, NEW, RESTARTS_MAX, WITHIN_S, Ended, Tally, after, backoff_s, luck
 from supervisor.kernel.states import TASK_TRANSITIONS, End, TaskState
 
 NOW = 1_700_000_000.0

@@ -13,7 +13,7 @@ from memory.listing import Candidate, plan
 from memory.note import pages
 from memory.search import SUMMARY_MAX, path_of, summary
 from supervisor.kernel.path_globs import CORE_MAX, Kind
-from supervisor.kernel.spec import MemoryTerms
+from supervisor.kernel.settings import MemoryTerms
 
 NOW, DAY = 1_000_000_000.0, 86400.0
 TRACKED = ["docs/a.md", "src/net/port.py", "src/new.py"]

@@ -12,7 +12,7 @@ import pytest
 
 from supervisor.kernel.crew import Task
 from supervisor.kernel.night import Window
-from supervisor.kernel.spec import Settings
+from supervisor.kernel.settings import Settings
 from supervisor.kernel.states import TaskClass, TaskState
 from supervisor.server.machine import Admission
 from tests.kernel.playbook import Playbook, submitted

@@ -18,7 +18,7 @@ from supervisor.kernel.decide import decide
 from supervisor.kernel.decision import MarkRunning, Start
 from supervisor.kernel.events import Event, PressureChanged, SlotsChanged, Submitted
 from supervisor.kernel.pressure import Pressure
-from supervisor.kernel.spec import Settings
+from supervisor.kernel.settings import Settings
 from supervisor.server.capacity import LOOK_S, YOUNG_S, CapacityWatch
 from supervisor.store.ledger import Ledger
 from tests.gateway.kit import StandingClock

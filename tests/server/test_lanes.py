@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from supervisor.host.cores import Core
-from supervisor.kernel.spec import Settings
+from supervisor.kernel.settings import Settings
 from supervisor.server.attempts import limits
 from supervisor.server.attempts.limits import Lanes
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from supervisor.kernel import codec
-from supervisor.kernel.spec import Settings, Submission
+from supervisor.kernel.settings import Settings
+from supervisor.kernel.spec import Submission
 from supervisor.server import requests
 from supervisor.server.hooks import Hooks
 from supervisor.server.loop import Submissions

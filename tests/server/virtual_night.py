@@ -20,7 +20,7 @@ from supervisor.gateway.account.writer import Account
 from supervisor.gateway.admission.types import Usage
 from supervisor.host import files
 from supervisor.host.paths import Home
-from supervisor.kernel import retry
+from supervisor.kernel import recovery
 from supervisor.kernel.crew import Crew, Order
 from supervisor.kernel.decide import decide
 from supervisor.kernel.decision import Collect, Command, Pause, Start, Stop
@@ -181,7 +181,7 @@ class VirtualNight(VirtualCrew):
         self.say(Started(*key))
 
     def _stop(self, key: Key, why: str) -> None:
-        end, cause = retry.stopped(why)
+        end, cause = recovery.stopped(why)
         self._end(key, end, cause)
 
     def _stand_still(self, key: Key) -> None:
@@ -221,7 +221,7 @@ class VirtualNight(VirtualCrew):
         if self._provider:
             self._end(key, End.LOST, "its provider failed it (unreachable): exit code 1")
         elif self._window_opens:
-            self._end(key, End.LOST, retry.spent(self._window_opens + AFTER_S))
+            self._end(key, End.LOST, recovery.spent(self._window_opens + AFTER_S))
         elif self.diary.usd + self._usd > CAP_USD:
             self.diary.refused += 1
             self._tell_spent()
@@ -291,7 +291,7 @@ class VirtualNight(VirtualCrew):
         self.up, self._generation = False, self._generation + 1
         for key in list(self.alive):
             self._still.discard(key)
-            self._end(key, End.LOST, retry.REBOOTED)
+            self._end(key, End.LOST, recovery.REBOOTED)
         self.at(self.now + down_s, self._next_supervisor)
 
     def _next_supervisor(self) -> None:

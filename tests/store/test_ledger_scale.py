@@ -22,7 +22,7 @@ from supervisor.client.follow import Followed
 from supervisor.host.paths import Home
 from supervisor.kernel.crew import Crew
 from supervisor.kernel.pressure import ADMIT
-from supervisor.kernel.spec import Settings
+from supervisor.kernel.settings import Settings
 from supervisor.kernel.states import TaskState
 from supervisor.store import journal, queries, sqlite
 from supervisor.store.ledger import Ledger

@@ -33,8 +33,8 @@ from supervisor.kernel import result
 from supervisor.kernel.decision import Command, Finish, Start
 from supervisor.kernel.leases import Beside
 from supervisor.kernel.pressure import Pressure
+from supervisor.kernel.settings import Settings
 from supervisor.kernel.snapshots import Snapshot, SnapshotSpec
-from supervisor.kernel.spec import Settings
 from supervisor.kernel.states import End
 from supervisor.server.attempts.collect import Ending
 from supervisor.server.attempts.environments import Environments

@@ -16,7 +16,7 @@ import click
 
 from supervisor.client import common, follow, follow_up
 from supervisor.client.names import done_name
-from supervisor.features.pull_requests import forge, rules
+from supervisor.features.pull_requests import description, forge, rules
 from supervisor.features.pull_requests import push as pushing
 from supervisor.features.pull_requests import remarks as pull_requests_remarks
 from supervisor.features.pull_requests import rows as pull_requests_rows
@@ -249,7 +249,7 @@ def decide(db: sqlite3.Connection, review: Review, target: RemoteUrl, options: O
     if there is not None and there.task != view.id and not options.force:
         _refuse_other(review, there)
     tool = choose(options.tool or (there.tool if there is not None and there.number else None))
-    title = pull_requests_remarks.title(Redactor().clean(options.title or view.title), view.id)
+    title = description.title(Redactor().clean(options.title or view.title), view.id)
     return Order(review, commits, target, branch, base, tool, there, title, _body(review, prompt, commits))
 
 
@@ -295,12 +295,12 @@ def _body(review: Review, prompt: str, commits: int) -> str:
     notes = [f"{reviews.size(review.diffs)}, {many(commits, 'commit')}", *reviews.spent(review.result)]
     notes += [f"conflicts {text}" for text in review.conflicts]
     message = clean(str((review.result.get("agent") or {}).get("message") or ""))
-    facts = pull_requests_remarks.Facts(
+    facts = description.Facts(
         task=review.view.id, prompt=clean(prompt), message=message,
         commit=review.tip, warnings=tuple(warnings(review)), gate=clean(gate),
         gate_passed=bool(said and said["passed"] and not review.judged), notes=tuple(notes),
     )  # fmt: skip
-    return pull_requests_remarks.body(facts)
+    return description.body(facts)
 
 
 def _gate_words(review: Review, said: Mapping[str, Any] | None) -> str:
@@ -454,10 +454,10 @@ def _opened(door: ForgeTool, order: Order, found: Found | None, options: Options
             found = find(door, order.branch, 0)  # one was made meanwhile
             if found is None or found.state is not State.OPEN:
                 raise
-    body = pull_requests_remarks.merged(found.body, order.body)
+    body = description.merged(found.body, order.body)
     if body is not None:
         door.call(door.forge.update(found, body))
-    elif pull_requests_remarks.BEGIN not in found.body:
+    elif description.BEGIN not in found.body:
         common.say("its description is left as it is: somebody took our part out of it")
     if options.ready and found.draft:
         door.call(door.forge.ready(found))

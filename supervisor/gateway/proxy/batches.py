@@ -19,8 +19,8 @@ from supervisor.gateway.admission.budget import Never
 from supervisor.gateway.admission.types import Agent, BatchEnded, BatchHold, End, LaneKey, NightCap, Usage, model_class
 from supervisor.gateway.proxy.forward import RequestContext, Way, bound_of, key_of
 from supervisor.gateway.proxy.upstreams import Cut, Outgoing, Reply, Unreachable
+from supervisor.gateway.wire.errors import error as api_error
 from supervisor.gateway.wire.headers import auth_headers
-from supervisor.gateway.wire.headers import error as api_error
 from supervisor.gateway.wire.metering import BatchAsked, read_result
 from supervisor.gateway.wire.requests import Asked, BadRequest, Endpoint, Recognised, target
 from supervisor.kernel.errors import NightcrewError

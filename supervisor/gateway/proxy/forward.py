@@ -51,8 +51,9 @@ from supervisor.gateway.admission.types import (
 from supervisor.gateway.keys import Keyring, Log
 from supervisor.gateway.proxy.upstreams import Cut, Reply, Unreachable, Upstreams, outgoing
 from supervisor.gateway.replay import Recorder
-from supervisor.gateway.wire.headers import HOP_BY_HOP, dear_word, failure, observed, price_factor, refusal
-from supervisor.gateway.wire.headers import error as api_error
+from supervisor.gateway.wire.errors import error as api_error
+from supervisor.gateway.wire.errors import failure, refusal
+from supervisor.gateway.wire.headers import HOP_BY_HOP, dear_word, observed, price_factor
 from supervisor.gateway.wire.metering import Answer
 from supervisor.gateway.wire.requests import Asked, Endpoint, Recognised, names_input
 from supervisor.host.clock import Clock

@@ -36,8 +36,9 @@ from supervisor.gateway.proxy.forward import (
     way,
 )
 from supervisor.gateway.proxy.upstreams import Cut, Reply, Unreachable, outgoing
-from supervisor.gateway.wire.headers import carried, refusal
-from supervisor.gateway.wire.headers import error as api_error
+from supervisor.gateway.wire.errors import error as api_error
+from supervisor.gateway.wire.errors import refusal
+from supervisor.gateway.wire.headers import carried
 from supervisor.gateway.wire.metering import read_batch
 from supervisor.gateway.wire.requests import OF_BATCHES, Asked, BadRequest, Endpoint, Recognised, Turned, read, recognise, upgrade_refused
 from supervisor.host import secrets

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple, NoReturn
 from urllib.parse import quote
 
 from supervisor.gateway.admission.types import LONG_CONTEXT_BYTES
-from supervisor.gateway.wire.headers import error, price_words
+from supervisor.gateway.wire.errors import error
+from supervisor.gateway.wire.headers import price_words
 from supervisor.kernel.gateway_settings import Api
 
 # Asked

@@ -12,7 +12,7 @@ from supervisor.host.clock import Clock
 from supervisor.kernel.errors import HostError, NightcrewError, NotFound
 from supervisor.kernel.events import Event
 from supervisor.kernel.records import attempt_name
-from supervisor.kernel.spec import Settings
+from supervisor.kernel.settings import Settings
 from supervisor.sandbox.homes import SharedLogins
 from supervisor.sandbox.policy import Tier
 from supervisor.server.attempts.jobs import Doors, Jobs, Key

@@ -19,7 +19,7 @@ from supervisor.host.cgroups import Tree
 from supervisor.host.clock import Clock
 from supervisor.host.failpoint import failpoint
 from supervisor.host.paths import ATTEMPT, FAR, Home
-from supervisor.kernel import account, leases, records, result, retry
+from supervisor.kernel import account, leases, records, recovery, result, retry
 from supervisor.kernel.account import Life, Measured, Used
 from supervisor.kernel.conversations import is_limited
 from supervisor.kernel.errors import DiskFull, HostError, NightcrewError, NotFound, ToolFailed, one_line
@@ -27,8 +27,9 @@ from supervisor.kernel.format import listed
 from supervisor.kernel.leases import Beside
 from supervisor.kernel.records import Exit
 from supervisor.kernel.result import Spent
+from supervisor.kernel.settings import Settings
 from supervisor.kernel.snapshots import SnapshotSpec
-from supervisor.kernel.spec import Settings, TaskSpec
+from supervisor.kernel.spec import TaskSpec
 from supervisor.kernel.states import End
 from supervisor.results import comparison
 from supervisor.sandbox import homes
@@ -234,14 +235,14 @@ class Ending:
         """How it ended and why, once no life is left. `lent`: the snapshot that it started from; `held`: its agent's conversation."""
         record = self._observer.record((row.task, row.epoch))
         if record is not None:
-            end, cause = retry.judge_traces(record, stop_why=row.stop_why, server_died=row.server_pid != self._tmux.server_pid())
+            end, cause = recovery.judge_traces(record, stop_why=row.stop_why, server_died=row.server_pid != self._tmux.server_pid())
             asked = self._limits.asked(launch.spec, lent)
             met = self._limits.met((row.task, row.epoch), asked, record) if end is End.FAILED and not row.stop_why else ""
             cause = f"{met}; {cause}" if met else cause
             kind = of_task(launch.spec.kind)
             if (
                 end is End.FAILED
-                and record.signal in retry.CRASHES
+                and record.signal in recovery.CRASHES
                 and not (row.stop_why or met)
                 and continuing.can_go_on(launch.spec, kind)
             ):
@@ -256,16 +257,16 @@ class Ending:
                 cause = retry.with_limit(cause, self._limits.met((row.task, row.epoch), asked, ended))
             return end, cause
         if row.stop_why:
-            return retry.stopped(row.stop_why)
+            return recovery.stopped(row.stop_why)
         started = self._observer.started((row.task, row.epoch))
         if started is None:
             return End.LOST, "its runner never began"
-        return End.LOST, "its runner died" if started.identity.boot_id == processes.boot_id() else retry.REBOOTED
+        return End.LOST, "its runner died" if started.identity.boot_id == processes.boot_id() else recovery.REBOOTED
 
     def _providers_fault(self, row: AttemptRow, kind: Kind, cause: str) -> str:
         """Why an attempt that failed by `cause` was lost, where a spent limit or its provider is to blame; else empty."""
         if until := limit_opens_at(self._home, kind, self._home.attempt(row.task, row.epoch), cause, self._clock.wall()):
-            return retry.spent(until)
+            return recovery.spent(until)
         why = model_usage.unserved(self._home, row.task, row.epoch)
         return f"its provider failed it ({why}): {cause}" if why else ""
 

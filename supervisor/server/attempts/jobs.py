@@ -35,9 +35,10 @@ from supervisor.kernel.errors import (
 )
 from supervisor.kernel.events import Event, Question, Secured, TreeGone
 from supervisor.kernel.records import attempt_name
+from supervisor.kernel.recovery import AGAIN, SERVER_DIED
 from supervisor.kernel.result import NOT_SECURED, tampering
-from supervisor.kernel.retry import AGAIN, GATE, SERVER_DIED, Missed
-from supervisor.kernel.spec import LeaseRule
+from supervisor.kernel.retry import GATE, Missed
+from supervisor.kernel.settings import LeaseRule
 from supervisor.kernel.states import End
 from supervisor.results import comparison
 from supervisor.results.verdicts import Reviews

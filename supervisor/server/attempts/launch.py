@@ -24,8 +24,8 @@ from supervisor.kernel.conversations import Origin
 from supervisor.kernel.kind import CLIENT_VARIABLE, HOOK_VARIABLE
 from supervisor.kernel.records import LaunchSpec
 from supervisor.kernel.retry import Missed
+from supervisor.kernel.settings import Settings
 from supervisor.kernel.snapshots import Snapshot, SnapshotKind
-from supervisor.kernel.spec import Settings
 from supervisor.results import comparison
 from supervisor.results.comparison import Judged
 from supervisor.sandbox.policy import Tier

@@ -29,8 +29,9 @@ from supervisor.kernel.events import LimitPassed
 from supervisor.kernel.limits import Bounds, By, Held, Limits, Means, ProcessorShare, Step, Used, Watched
 from supervisor.kernel.names import Identity
 from supervisor.kernel.records import Exit, attempt_name
+from supervisor.kernel.settings import Settings
 from supervisor.kernel.snapshots import SnapshotSpec
-from supervisor.kernel.spec import Settings, TaskSpec
+from supervisor.kernel.spec import TaskSpec
 from supervisor.kernel.states import TaskClass
 from supervisor.sandbox.policy import Tier
 from supervisor.server.attempts.agent_access import SPEC_MAX
@@ -45,7 +46,7 @@ from worktrees.private_repository import Layers
 
 if TYPE_CHECKING:
     from supervisor.host.clock import Clock
-    from supervisor.kernel.spec import Settings
+    from supervisor.kernel.settings import Settings
     from supervisor.server.attempts.jobs import Doors, Jobs
     from supervisor.store.rows import AttemptRow
 

@@ -22,10 +22,10 @@ from supervisor.gateway.admission.bucket import Bucket
 from supervisor.host import files, processes, untrusted_fs
 from supervisor.host.clock import Clock
 from supervisor.host.paths import Home
-from supervisor.kernel import records, retry
+from supervisor.kernel import records, recovery
 from supervisor.kernel.errors import NightcrewError, Refused
 from supervisor.kernel.records import Exit, Started
-from supervisor.kernel.retry import Life, Verdict
+from supervisor.kernel.recovery import Life, Verdict
 from supervisor.server.wakeups import Follower
 from supervisor.store.rows import AttemptRow
 
@@ -150,7 +150,7 @@ class Observer:
             started=started is not None,
         )
         record = None if life.runner and pane is not None and not pane.dead else self.record(key)
-        return retry.verdict(life, record), record
+        return recovery.verdict(life, record), record
 
     def started(self, key: Key) -> Started | None:
         """What its runner wrote when it began; None while there is nothing to believe."""

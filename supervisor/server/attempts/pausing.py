@@ -24,7 +24,7 @@ from supervisor.kernel.errors import NightcrewError
 from supervisor.kernel.events import Event, ParkAsked, StoodStill
 from supervisor.kernel.names import Identity
 from supervisor.kernel.records import PAUSED, attempt_name, parse_stood_still
-from supervisor.kernel.spec import Settings
+from supervisor.kernel.settings import Settings
 from supervisor.kernel.states import AttemptState, Until
 from supervisor.server.attempts import continuing
 from supervisor.server.attempts.jobs import Doors, Job, Jobs

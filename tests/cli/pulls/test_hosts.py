@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from supervisor.features.pull_requests.remarks import BEGIN, END
+from supervisor.features.pull_requests.description import BEGIN, END
 from tests.cli.pulls.conftest import Person
 from tests.support import git
 

@@ -9,7 +9,7 @@ import anthropic
 import openai
 import pytest
 
-from supervisor.gateway.wire.headers import error
+from supervisor.gateway.wire.errors import error
 from supervisor.kernel.gateway_settings import Api
 
 

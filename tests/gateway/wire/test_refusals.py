@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.gateway.admission.types import Level, Refusal, Window
-from supervisor.gateway.wire.headers import failure, refusal
+from supervisor.gateway.wire.errors import failure, refusal
 from supervisor.kernel.gateway_settings import Api
 
 A, OA, G = Api.ANTHROPIC, Api.OPENAI, Api.GEMINI

@@ -18,7 +18,7 @@ from supervisor.host.clock import Clock, SystemClock
 from supervisor.host.paths import Home
 from supervisor.kernel.crew import Crew
 from supervisor.kernel.events import Event
-from supervisor.kernel.spec import Settings
+from supervisor.kernel.settings import Settings
 from supervisor.server.loop import Alerts, Loop
 from supervisor.store.ledger import Ledger
 

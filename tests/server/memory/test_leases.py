@@ -24,7 +24,7 @@ from supervisor.kernel.decision import MarkRunning, Start
 from supervisor.kernel.errors import Deadlock, NightcrewError, Refused, StaleEpoch, TimedOut, UsageError
 from supervisor.kernel.events import Event, LeasesChanged
 from supervisor.kernel.leases import GLOBS_MAX, HOLDS_S, Lease, Mode, WaitKind
-from supervisor.kernel.spec import LeaseRule
+from supervisor.kernel.settings import LeaseRule
 from supervisor.server.request_table import work
 from supervisor.store.ledger import Ledger
 from tests.server.memory.wait_kit import PROJECT, in_a_loop

@@ -98,7 +98,10 @@ def test_both_pages_have_the_same_tables(made: dict[str, Any], first: str) -> No
 
 
 def test_no_text_changes_the_page(made: dict[str, Any]) -> None:
-    attacked, plain = Page(morning_pages.render_html(with_texts(made, HOSTILE))), Page(morning_pages.render_html(with_texts(made, HARMLESS)))
+    attacked, plain = (
+        Page(morning_pages.render_html(with_texts(made, HOSTILE))),
+        Page(morning_pages.render_html(with_texts(made, HARMLESS))),
+    )
     assert outline(attacked) == outline(plain)
     for text in HOSTILE:
         assert one_line(text).replace("`", "") in attacked.text.replace("`", ""), text
