@@ -13,8 +13,8 @@ from supervisor.host.paths import Home
 from supervisor.kernel.decision import Command, Finish, Start
 from supervisor.kernel.errors import StaleEpoch
 from supervisor.kernel.leases import HOLDS_S, Beside, Lease, Mode, Wait, WaitKind, Wanted
+from supervisor.kernel.names import attempt_name
 from supervisor.kernel.path_globs import overlap
-from supervisor.kernel.records import attempt_name
 from supervisor.kernel.settings import LeaseRule
 from supervisor.store import queries
 from supervisor.store.rows import AttemptRow

@@ -283,9 +283,9 @@ def mounted_below(root: Path) -> list[str]:
 
 def tagged_processes(home: Home) -> list[int]:
     """Pids whose environment carries a tag of this home."""
-    from supervisor.kernel import names, records
+    from supervisor.kernel import names
 
-    prefix = f"{names.TAG_VARIABLE}={records.tag(str(home.root), '', 0).partition(':')[0]}:".encode()
+    prefix = f"{names.TAG_VARIABLE}={names.tag(str(home.root), '', 0).partition(':')[0]}:".encode()
     return [pid for pid in procfs.pids() if prefix in b"\0" + procfs.slurp(f"/proc/{pid}/environ")]
 
 

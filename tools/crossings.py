@@ -185,7 +185,6 @@ def follow_launch(found: str) -> None:
 
 def result(place: Path) -> dict[str, list[str]]:
     """Follow one commit from its task to the branch of a person."""
-    from supervisor.kernel import records
     from tests.support import GIT_IDENTITY, git
 
     with _house(place) as house:
@@ -193,7 +192,7 @@ def result(place: Path) -> dict[str, list[str]]:
         tasks = [f'[[tasks]]\nid = "{name}"\ncommand = "echo {name} > {name}"\n' for name in ("first", "second")]
         house.ok("run", house.plan("".join(tasks)))
         found = place / "result.json"
-        tip = git(house.repo, "rev-parse", records.branch_name(house.task("second").id))
+        tip = git(house.repo, "rev-parse", names.branch_name(house.task("second").id))
         argv = [sys.executable, "-I", "-c", _in_process(f"crossings.follow_take({str(found)!r}, {tip!r})")]
         subprocess.run(argv, cwd=house.repo, env={**house.env, **GIT_IDENTITY}, check=True, stdout=subprocess.DEVNULL)
         shape: dict[str, list[str]] = json.loads(found.read_text())

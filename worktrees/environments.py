@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from supervisor.host import files, scratch
 from supervisor.host.untrusted_fs import Folder, entries, folder, remove_tree
 from supervisor.kernel.errors import HostError, NotFound, Refused, Tampered, ToolFailed
-from supervisor.kernel.records import attempt_name, branch_name, rescue_ref, tips_ref
+from supervisor.kernel.names import attempt_name, branch_name, rescue_ref, tips_ref
 from worktrees import backends, private_repository, registration, repository, templates
 from worktrees.backends import Backend, UserOverlay
 from worktrees.git import BULK_S, CHECKOUT_S, Place, wrap_os_errors

@@ -12,7 +12,7 @@ from pathlib import Path
 from supervisor.host.untrusted_fs import folder
 from supervisor.kernel import train_orders
 from supervisor.kernel.errors import NotFound, Refused, ToolFailed, ToolHung, UsageError, one_line, some_of
-from supervisor.kernel.records import left_ref, merge_branch
+from supervisor.kernel.names import left_ref, merge_branch
 from supervisor.kernel.train_orders import GeneratedRule, Method, Person, Terms
 from worktrees import merge, pack_import, repository, tree_merge
 from worktrees.git import BULK_S, CHECKOUT_S, IDENTITY

@@ -18,7 +18,7 @@ from pathlib import Path
 from supervisor.host import files
 from supervisor.host.untrusted_fs import Folder, folder, open_plain, remove_tree
 from supervisor.kernel.errors import Refused
-from supervisor.kernel.records import branch_name
+from supervisor.kernel.names import branch_name
 from supervisor.sandbox.policy import SHARED_OBJECTS
 from worktrees import repository
 from worktrees.git import Place, config_text, wrap_os_errors

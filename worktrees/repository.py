@@ -18,7 +18,7 @@ from supervisor.host import untrusted_fs
 from supervisor.host.scratch import locked_directory
 from supervisor.host.untrusted_fs import Folder, folder
 from supervisor.kernel.errors import NightcrewError, NotFound, Refused, ToolFailed, ToolHung, one_line
-from supervisor.kernel.records import branch_name
+from supervisor.kernel.names import branch_name
 from worktrees.git import BULK_S, IDENTITY, QUICK_S, Answer, Git, Place, RunOptions, last_words, wrap_os_errors
 
 # Repository

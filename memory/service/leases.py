@@ -16,8 +16,8 @@ from supervisor.kernel.errors import NotFound, Refused, UsageError, one_line
 from supervisor.kernel.events import Event, LeasesChanged
 from supervisor.kernel.format import rfc3339
 from supervisor.kernel.leases import GLOBS_MAX, HOLDS_S, PROJECT_MAX, Lease, Mode, WaitKind, Wanted
+from supervisor.kernel.names import attempt_name
 from supervisor.kernel.path_globs import normalised, overlap
-from supervisor.kernel.records import attempt_name
 from supervisor.kernel.settings import LeaseRule
 from supervisor.server.wakeups import beside, was_set
 

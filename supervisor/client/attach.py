@@ -16,7 +16,7 @@ from supervisor.client.start import SESSION
 from supervisor.host import untrusted_fs
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import NotFound, NotRunning, Refused, UsageError
-from supervisor.kernel.records import attempt_name
+from supervisor.kernel.names import attempt_name
 from supervisor.kernel.states import TaskState
 from supervisor.sandbox import executors
 from supervisor.server import lock

@@ -27,7 +27,7 @@ from supervisor.host.paths import Home
 from supervisor.kernel.errors import ConfigError, NightcrewError, NotFound, Refused, UsageError, one_line
 from supervisor.kernel.format import many
 from supervisor.kernel.kind import COMMAND
-from supervisor.kernel.records import attempt_name
+from supervisor.kernel.names import attempt_name
 from supervisor.kernel.states import TaskState
 from supervisor.results import conflicts, reviews, taking, verdicts
 from supervisor.results.reviews import Review

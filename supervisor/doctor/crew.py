@@ -25,7 +25,7 @@ from supervisor.features.night import install as night_install
 from supervisor.features.night import view as night_view
 from supervisor.gateway import pages
 from supervisor.host import autostart, secrets
-from supervisor.kernel import names, records
+from supervisor.kernel import names
 from supervisor.kernel.errors import ConfigError, NightcrewError, NotFound, NotRunning, Refused, TimedOut, ToolFailed
 from supervisor.kernel.format import listed, many
 from supervisor.kernel.gateway_settings import GatewaySettings
@@ -179,7 +179,7 @@ class Row:
 
     @property
     def name(self) -> str:
-        return records.attempt_name(self.task, self.epoch)
+        return names.attempt_name(self.task, self.epoch)
 
 
 _ROWS = """
@@ -390,7 +390,7 @@ def _tagged(context: CheckContext) -> dict[int, str]:
 
 
 def _tag_home(context: CheckContext) -> str:
-    return records.tag(str(context.home.root), "", 0).partition(":")[0]
+    return names.tag(str(context.home.root), "", 0).partition(":")[0]
 
 
 def _some(names: Mapping[str, str]) -> str:

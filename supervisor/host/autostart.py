@@ -20,7 +20,7 @@ from pathlib import Path
 
 from supervisor.host import files, processes, procfs
 from supervisor.host.paths import Home
-from supervisor.kernel import records
+from supervisor.kernel import names
 from supervisor.kernel.errors import NightcrewError, Refused, ToolFailed, ToolMissing, last_line
 from supervisor.kernel.format import duration
 from supervisor.kernel.kind import allowed
@@ -118,7 +118,7 @@ def _program(home: Home, *words: str) -> Program:
 
 
 def _tag(home: Home) -> str:
-    return records.tag(os.fspath(home.root), "", 0)[:12]
+    return names.tag(os.fspath(home.root), "", 0)[:12]
 
 
 def write(home: Home, entry: Entry) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from supervisor.host import files, untrusted_fs
 from supervisor.kernel.errors import NotFound, Refused
-from supervisor.kernel.records import attempt_name
+from supervisor.kernel.names import attempt_name
 
 # Secrets
 # -------

@@ -1,4 +1,4 @@
-"""Names of runs and tasks, identities of processes, blocks of ports, and ids of traces."""
+"""Names of runs, tasks, attempts, branches and refs, identities of processes, blocks of ports, and ids of traces."""
 
 from __future__ import annotations
 
@@ -171,3 +171,54 @@ def gate_key(train: str, number: int) -> str:
 def train_of(key: str) -> str:
     """Return the train of a key that `gate_key` made."""
     return key.removeprefix("train/").partition("/gate/")[0]
+
+
+# Names of attempts
+# -----------------
+# What an attempt, its session, its branch, its refs and its processes are called.
+
+
+def attempt_name(task: str, epoch: int) -> str:
+    """`<run>/<slug>:<epoch>`: how an attempt is written everywhere."""
+    return f"{task}:{epoch}"
+
+
+def session_name(task: str, epoch: int) -> str:
+    """The tmux session of an attempt: of `[a-z0-9_-]`, at most 48 characters, derived so that any restart finds the same name."""
+    run, _, slug = task.partition("/")
+    return f"{run}_{slug}_{epoch}"
+
+
+def branch_name(task: str) -> str:
+    """The branch that holds a task's result. It ends in a leaf of its own so that its ref directory belongs to one task."""
+    return f"nightcrew/{task}/work"
+
+
+def rescue_ref(task: str, epoch: int) -> str:
+    """The ref that keeps whatever an attempt left behind."""
+    return f"refs/nightcrew/rescue/{task}/{epoch}"
+
+
+def rejected_ref(task: str, epoch: int) -> str:
+    """The ref that keeps a result that a person rejected."""
+    return f"refs/nightcrew/rejected/{task}/{epoch}"
+
+
+def merge_branch(name: str) -> str:
+    """Short name of the branch that holds the merged edits of the map `name`."""
+    return f"nightcrew/map/{name}"
+
+
+def left_ref(name: str, position: int | str) -> str:
+    """What keeps the edit of a map's item that could not be merged."""
+    return f"refs/nightcrew/map/{name}/left/{position}"
+
+
+def tips_ref(task: str, epoch: int) -> str:
+    """The ref beside it that keeps the commits which are not part of what the attempt left as its result."""
+    return f"{rescue_ref(task, epoch)}-tips"
+
+
+def tag(home: str, task: str, epoch: int) -> str:
+    """What marks every process of an attempt, unique over state directories: 16 hex digits of the home, then `task:epoch`."""
+    return f"{hashlib.sha256(home.encode('utf-8', 'surrogateescape')).hexdigest()[:16]}:{attempt_name(task, epoch)}"

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from supervisor.contract import Tables
-from supervisor.kernel import records
+from supervisor.kernel import names
 from supervisor.kernel.decision import Choose, Command
 from supervisor.kernel.errors import Refused
 from supervisor.kernel.states import Choice, Decider, TaskState
@@ -172,7 +172,7 @@ def of_group(db: sqlite3.Connection, view: TaskView) -> TaskView:
     winner = queries.one(db, made.winner)
     if winner.epoch != made.epoch:
         why = f"{made.winner} was chosen as attempt {made.epoch} left it, and has run again since"
-        ref = records.rescue_ref(made.winner, made.epoch)
+        ref = names.rescue_ref(made.winner, made.epoch)
         raise Refused("not as it was chosen", on=view.id, why=why, kept=ref, hint=f"nightcrew diff {made.winner}")
     return winner
 

@@ -15,7 +15,7 @@ from agents.kinds import of_task
 from supervisor.client import protocol
 from supervisor.host import audit_log, files
 from supervisor.host.paths import Home, home
-from supervisor.kernel import codec, records
+from supervisor.kernel import codec, names, records
 from supervisor.kernel.errors import HostError, NightcrewError, NotFound, Refused, some_of
 from supervisor.kernel.gate_files import flags, what_runs
 from supervisor.kernel.states import TaskState
@@ -133,7 +133,7 @@ def _astray(view: TaskView, repository: Repository, into: str) -> tuple[str, ...
 
 def _beside(view: TaskView, repository: Repository, into: str) -> str:
     """Return the commit of the rescue ref of a task where the commit `into` lacks it, else ""."""
-    held = repository.commit(records.rescue_ref(view.id, view.epoch))
+    held = repository.commit(names.rescue_ref(view.id, view.epoch))
     return held if held and not repository.has(into, held) else ""
 
 
@@ -159,7 +159,7 @@ def _with_changes(made: Environment, repository: Repository, view: TaskView) -> 
         return Offer(view.branch or "", tip)
     if not repository.has(held, tip):
         raise Refused("cannot include changes", on=view.id, why=f"they do not stand on {view.branch}", kept=made.rescue_ref, hint=hint)
-    return Offer(records.rescue_ref(view.id, view.epoch), held, tuple(secured.notes))
+    return Offer(names.rescue_ref(view.id, view.epoch), held, tuple(secured.notes))
 
 
 def _is_hidden(made: Environment) -> bool:
@@ -322,7 +322,7 @@ def _refuse_elsewhere(repository: Repository, view: TaskView) -> None:
     """Raise Refused when the task left commits that neither its branch nor the checkout has: its agent worked on another branch, or on a
     detached HEAD."""
     if _beside(view, repository, repository.head):
-        why, rescue = f"its agent committed somewhere else than on {view.branch}", records.rescue_ref(view.id, view.epoch)
+        why, rescue = f"its agent committed somewhere else than on {view.branch}", names.rescue_ref(view.id, view.epoch)
         raise Refused("cannot take", on=view.id, why=why, kept=rescue, hint=f"nightcrew restore {view.id}")
 
 
@@ -330,7 +330,7 @@ def restore(db: sqlite3.Connection, view: TaskView, epoch: int, branch: str, *, 
     """Make a branch of the person's of what an attempt left, with `tips` of what it took back; the repository, and the branch.
     Raises as `restoring.restore`."""
     repository = _repository(Path(queries.run(db, view.run).root))
-    ref = records.tips_ref(view.id, epoch) if tips else records.rescue_ref(view.id, epoch)
+    ref = names.tips_ref(view.id, epoch) if tips else names.rescue_ref(view.id, epoch)
     name = branch or f"restored/{view.id}.{epoch}{'-tips' if tips else ''}"
     return repository, landing.restore(repository, ref, name)
 
@@ -383,7 +383,7 @@ def _cleaned(db: sqlite3.Connection, repository: Repository, view: TaskView, bra
     with contextlib.suppress(NotFound):
         resolve(repository, branch)
         return ""
-    ref = records.rescue_ref(view.id, view.epoch)
+    ref = names.rescue_ref(view.id, view.epoch)
     sql = """SELECT t.id FROM train_entry e JOIN train t ON t.id = e.train
              WHERE e.task = ? AND e.epoch = ? AND t.branch = ? AND e.state IN ('landed', 'contained')"""
     if (landed := db.execute(sql, (view.id, view.epoch, repository.branch)).fetchone()) is not None:

@@ -14,7 +14,7 @@ from supervisor.contract import Tables
 from supervisor.kernel import codec
 from supervisor.kernel.conversations import Remarks
 from supervisor.kernel.errors import Refused, UsageError, one_line
-from supervisor.kernel.records import rescue_ref
+from supervisor.kernel.names import rescue_ref
 from supervisor.kernel.spec import Submission
 from supervisor.results import candidates
 from supervisor.store.sqlite import WriteAccess

@@ -19,7 +19,7 @@ from supervisor.host import files, processes, scratch, untrusted_fs, usage
 from supervisor.host.clock import Clock
 from supervisor.host.failpoint import failpoint
 from supervisor.host.paths import FAR, SET_UP, Home
-from supervisor.kernel import codec, names, records
+from supervisor.kernel import codec, names
 from supervisor.kernel.errors import DiskFull, HostError, LedgerError, NightcrewError, NotFound, Refused, StaleEpoch, TimedOut, ToolFailed
 from supervisor.kernel.format import duration
 from supervisor.kernel.kind import for_agent
@@ -397,7 +397,7 @@ class SnapshotDesk:
         self._log(row).unlink(missing_ok=True)
 
     def _tag(self, row: Snapshot) -> str:
-        return records.tag(str(self._home.root), f"snapshot/{row.id}", row.epoch)
+        return names.tag(str(self._home.root), f"snapshot/{row.id}", row.epoch)
 
     def _log(self, row: Snapshot) -> Path:
         return self._place(row).with_name(f"{self._place(row).name}.log")

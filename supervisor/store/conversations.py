@@ -14,7 +14,7 @@ from supervisor.kernel import codec
 from supervisor.kernel.capacity import Need, Took
 from supervisor.kernel.conversations import Delivery, DeliveryState, How, Origin, Remarks, is_session
 from supervisor.kernel.errors import Refused
-from supervisor.kernel.records import attempt_name
+from supervisor.kernel.names import attempt_name
 from supervisor.store import rows
 from supervisor.store.rows import LaunchRow
 from supervisor.store.sqlite import WriteAccess

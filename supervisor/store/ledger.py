@@ -34,8 +34,7 @@ from supervisor.kernel.decision import (
 )
 from supervisor.kernel.errors import HostError, NightcrewError, NotFound, StaleEpoch
 from supervisor.kernel.leases import HOLDS_S
-from supervisor.kernel.names import slug
-from supervisor.kernel.records import attempt_name
+from supervisor.kernel.names import attempt_name, slug
 from supervisor.kernel.retry import BACKOFF_CAP_S, Tally
 from supervisor.kernel.spec import Submission, TaskSpec, already_open
 from supervisor.kernel.states import NEEDS_YOU, AttemptState, TaskState, Until

@@ -16,7 +16,7 @@ from agents.tmux import Tmux
 from supervisor.doctor import crew
 from supervisor.doctor.examine import CheckContext, Finding, State
 from supervisor.host import files
-from supervisor.kernel import names, records
+from supervisor.kernel import names
 from supervisor.server import lock
 from supervisor.store import sqlite
 from tests.server.snapshot_kit import create, unmounted, with_dependencies
@@ -32,7 +32,7 @@ def at(house: House, *, tool_s: float = 10.0) -> CheckContext:
 
 
 def tag_home(house: House) -> str:
-    return records.tag(str(house.home.root), "", 0).partition(":")[0]
+    return names.tag(str(house.home.root), "", 0).partition(":")[0]
 
 
 def mended(finding: Finding) -> str:

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.kernel.names import MAX_SLUG, RUN_ALPHABET, run_id, slug
-from supervisor.kernel.records import attempt_name, branch_name, rescue_ref, session_name, tag, tips_ref
+from supervisor.kernel.names import MAX_SLUG, RUN_ALPHABET, attempt_name, branch_name, rescue_ref, run_id, session_name, slug, tag, tips_ref
 
 PLAIN = re.compile(r"[a-z0-9][a-z0-9_-]*")
 RUN = "0731-k3qz"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.host import cgroups
-from supervisor.kernel import records
+from supervisor.kernel import names
 from tests.gateway.kit import know_prices
 from tests.gateway.simulator import Simulator
 from tests.server.models_kit import ASK, Models
@@ -19,7 +19,7 @@ from tests.support import House, make_repository
 def no_groups_left(house: House) -> Iterator[None]:
     """End and remove the control groups of this house's attempts: its daemon is killed as the test ends, and cannot."""
     yield
-    for group in cgroups.left(cgroups.probe(), records.tag(str(house.home.root), "", 0).partition(":")[0]):
+    for group in cgroups.left(cgroups.probe(), names.tag(str(house.home.root), "", 0).partition(":")[0]):
         group.kill()
         group.remove()
 

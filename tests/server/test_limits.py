@@ -10,7 +10,7 @@ import pytest
 
 from supervisor.host import cgroups
 from supervisor.host.cgroups import Group, Support
-from supervisor.kernel import records
+from supervisor.kernel import names
 from tests.host.cgroup_kit import python
 from tests.support import House, plan_of, shell_task, wait_until
 
@@ -68,7 +68,7 @@ def go(house: House, name: str) -> None:
 
 
 def left(house: House, groups: Support) -> list[Group]:
-    return list(cgroups.left(groups, records.tag(str(house.home.root), "", 0).partition(":")[0]))
+    return list(cgroups.left(groups, names.tag(str(house.home.root), "", 0).partition(":")[0]))
 
 
 def test_an_agent_out_of_memory_ends_alone_and_its_result_says_why(house: House, groups: Support) -> None:
@@ -100,7 +100,7 @@ def test_a_fork_bomb_stays_within_its_limit_and_everybody_else_goes_on(house: Ho
 
 
 def tag(house: House, name: str) -> str:
-    return records.tag(str(house.home.root), house.task(name).id, 1)
+    return names.tag(str(house.home.root), house.task(name).id, 1)
 
 
 def test_a_bomb_that_gave_up_is_told_why(house: House, grouped: Support) -> None:
@@ -188,7 +188,7 @@ def test_in_a_sandbox_root_cannot_leave_its_group(house: House, grouped: Support
 
 
 def test_what_a_crash_left_is_taken_away(house: House, grouped: Support) -> None:
-    group = cgroups.create(grouped, records.tag(str(house.home.root), "0101-aaaa/gone", 1))
+    group = cgroups.create(grouped, names.tag(str(house.home.root), "0101-aaaa/gone", 1))
     join = ["/bin/sh", "-c", 'for file in "$@"; do echo 0 >"$file" || exit; done; exec sleep 600', "sh", *group.join_files]
     with subprocess.Popen(join) as forgotten:
         try:

@@ -14,7 +14,7 @@ import pytest
 
 from agents.tmux import Tmux
 from supervisor.host import cgroups, procfs
-from supervisor.kernel import records
+from supervisor.kernel import names
 from tests.support import House, plan_of, shell_task, wait_until
 
 pytestmark = pytest.mark.usefixtures("no_groups_left")
@@ -47,7 +47,7 @@ def counts(house: House) -> list[str]:
 def stands_still(house: House, name: str = "agent") -> bool:
     """Whether no process of a task can run, by the kernel's word, whoever stopped it."""
     try:
-        tag = records.tag(str(house.home.root), house.task(name).id, 1).encode()
+        tag = names.tag(str(house.home.root), house.task(name).id, 1).encode()
         theirs = [pid for pid in house.tagged() if tag in procfs.slurp(f"/proc/{pid}/environ")]
         own = [pid for pid in theirs if b"main.py" not in Path(f"/proc/{pid}/cmdline").read_bytes()]
         return bool(own) and all(still(pid) for pid in own)

@@ -12,7 +12,7 @@ from typing import Any
 from supervisor.gateway.admission.types import BreakerState
 from supervisor.kernel.account import Measured
 from supervisor.kernel.leases import WaitKind
-from supervisor.kernel.records import attempt_name
+from supervisor.kernel.names import attempt_name
 from supervisor.kernel.states import FINAL, End, TaskClass, TaskState
 
 # Catalog

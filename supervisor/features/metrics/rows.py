@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from supervisor.features.metrics import catalog
 from supervisor.features.metrics.catalog import Counts, Entry
 from supervisor.kernel.account import Measured
-from supervisor.kernel.records import attempt_name
+from supervisor.kernel.names import attempt_name
 from supervisor.store import open_counts
 
 ROWS = 5000

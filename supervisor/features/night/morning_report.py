@@ -31,7 +31,7 @@ from supervisor.features.night.morning_rows import (
 from supervisor.gateway.admission.types import Usage
 from supervisor.host.paths import Home
 from supervisor.kernel.format import rfc3339
-from supervisor.kernel.records import rescue_ref, tips_ref
+from supervisor.kernel.names import rescue_ref, tips_ref
 from supervisor.kernel.result import tampering
 from supervisor.kernel.retry import GATE
 from supervisor.kernel.states import TaskState

@@ -19,7 +19,7 @@ from supervisor.client.names import done_name
 from supervisor.host import files
 from supervisor.host.failpoint import failpoint
 from supervisor.host.paths import Home, home
-from supervisor.kernel import records
+from supervisor.kernel import names
 from supervisor.kernel.ansi import for_terminal
 from supervisor.kernel.errors import NightcrewError, NotFound, Refused, UsageError, one_line
 from supervisor.kernel.format import many
@@ -327,7 +327,7 @@ def decide(where: Home, review: Review, verdict: str, why: str, at: str | None) 
         taking.refuse_unfit(view, "not decided")
     ref, words = "", verdicts.checked(why) if why.strip() else ""
     if verdict == Verdict.REJECTED:
-        ref = records.rejected_ref(view.id, view.epoch)
+        ref = names.rejected_ref(view.id, view.epoch)
         _keep_on(review, ref)
         failpoint("review.kept")
     args = {"op": "decide", "task": view.id, "epoch": view.epoch, "verdict": verdict, "tip": review.tip, "why": words, "ref": ref}

@@ -48,8 +48,8 @@ from supervisor.kernel.errors import LedgerError, NightcrewError
 from supervisor.kernel.format import duration
 from supervisor.kernel.gateway_settings import Api, Upstream
 from supervisor.kernel.kind import is_patient
+from supervisor.kernel.names import attempt_name
 from supervisor.kernel.night import NightState
-from supervisor.kernel.records import attempt_name
 from supervisor.kernel.spec import TaskSpec
 from supervisor.kernel.states import LIVING
 from supervisor.store import journal, sqlite

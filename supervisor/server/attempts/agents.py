@@ -11,7 +11,7 @@ from agents.kinds import of_task
 from supervisor.host.clock import Clock
 from supervisor.kernel.errors import HostError, NightcrewError, NotFound
 from supervisor.kernel.events import Event
-from supervisor.kernel.records import attempt_name
+from supervisor.kernel.names import attempt_name
 from supervisor.kernel.settings import Settings
 from supervisor.sandbox.homes import SharedLogins
 from supervisor.sandbox.policy import Tier

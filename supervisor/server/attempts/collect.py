@@ -19,7 +19,7 @@ from supervisor.host.cgroups import Tree
 from supervisor.host.clock import Clock
 from supervisor.host.failpoint import failpoint
 from supervisor.host.paths import ATTEMPT, FAR, Home
-from supervisor.kernel import account, leases, records, recovery, result, retry
+from supervisor.kernel import account, leases, names, records, recovery, result, retry
 from supervisor.kernel.account import Life, Measured, Used
 from supervisor.kernel.conversations import is_limited
 from supervisor.kernel.errors import DiskFull, HostError, NightcrewError, NotFound, ToolFailed, one_line
@@ -229,7 +229,7 @@ class Ending:
         """Everything of it that can stand still."""
         started = self._observer.started((task, epoch))
         runner = started.identity if started is not None else None
-        return Tree(records.tag(str(self._home.root), task, epoch), runner, self._limits.group((task, epoch)))
+        return Tree(names.tag(str(self._home.root), task, epoch), runner, self._limits.group((task, epoch)))
 
     def judged(self, row: AttemptRow, launch: LaunchRow, lent: SnapshotSpec | None, held: Held | None = None) -> tuple[End, str]:
         """How it ended and why, once no life is left. `lent`: the snapshot that it started from; `held`: its agent's conversation."""

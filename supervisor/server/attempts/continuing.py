@@ -23,7 +23,7 @@ from pathlib import Path
 from agents.kinds import to_run
 from supervisor.host import untrusted_fs
 from supervisor.host.paths import Home
-from supervisor.kernel import records
+from supervisor.kernel import names
 from supervisor.kernel.conversations import COULD_NOT, How, Origin, is_limited
 from supervisor.kernel.errors import HostError, Refused
 from supervisor.kernel.kind import Kind
@@ -41,7 +41,7 @@ OUT = "{out}/"
 
 def session_of(home: Home, task: str, epoch: int) -> str:
     """The id of a conversation that begins with this attempt: the same whenever it is asked for."""
-    return str(uuid.uuid5(uuid.NAMESPACE_OID, records.tag(str(home.root), task, epoch)))
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, names.tag(str(home.root), task, epoch)))
 
 
 def wanted(launch: LaunchRow, kind: Kind, before: Before, *, missed: bool) -> Iterator[tuple[How, Sequence[Held]]]:

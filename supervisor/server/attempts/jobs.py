@@ -34,7 +34,7 @@ from supervisor.kernel.errors import (
     ToolHung,
 )
 from supervisor.kernel.events import Event, Question, Secured, TreeGone
-from supervisor.kernel.records import attempt_name
+from supervisor.kernel.names import attempt_name
 from supervisor.kernel.recovery import AGAIN, SERVER_DIED
 from supervisor.kernel.result import NOT_SECURED, tampering
 from supervisor.kernel.retry import GATE, Missed

@@ -95,7 +95,7 @@ def write_inputs(home: Home, key: tuple[str, int], launch: LaunchRow, needs: lis
         "NIGHTCREW_EPOCH": str(key[1]),
         "NIGHTCREW_RUN": launch.run,
         "NIGHTCREW_OUT": str(directory / "out"),
-        names.TAG_VARIABLE: records.tag(str(home.root), *key),
+        names.TAG_VARIABLE: names.tag(str(home.root), *key),
         kind.MEMORY_VARIABLE: str(files.private_dir(home.memory(launch.project))),
     }
     if "TRACEPARENT" not in launch.spec.params:
@@ -116,7 +116,7 @@ def write(access: AgentAccess, settings: Settings, key: tuple[str, int], launch:
     directory = home.attempt(*key)
     if terms.confined.tier is Tier.NONE:
         files.private_dir(home.short_tmp(directory))
-    tag = records.tag(str(home.root), *key)
+    tag = names.tag(str(home.root), *key)
     own = {**terms.inputs, **dict(terms.confined.variables), **access.variables(*key, spec.task_class)}
     if access.gateway_port():
         own |= kind.past_proxies({**launch.env, **spec.params, **own})
@@ -283,7 +283,7 @@ class Launching:
         shared = not self._warmth.isolation.mounts_overlays(launch.spec, attended=attended)
         warm = self._warmth.snapshots.warm(lent, root, shared=shared) if lent is not None else None
         tier = self._warmth.isolation.tier(launch.spec, attended=attended)
-        after = tuple(map(records.branch_name, launch.after[:SHOWN_BRANCHES]))
+        after = tuple(map(names.branch_name, launch.after[:SHOWN_BRANCHES]))
         confined = environments.Confined(after) if tier is not Tier.NONE else None
         repository = self._environments.repository(launch)
         if tier is Tier.NONE:
@@ -347,7 +347,7 @@ class Launching:
         environments.begin(made)
         try:
             pane = self._tmux.spawn(
-                records.session_name(task, epoch),
+                names.session_name(task, epoch),
                 ordered.argv,
                 made.path,
                 self._observer.tags(task, epoch),

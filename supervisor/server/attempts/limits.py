@@ -22,13 +22,13 @@ from supervisor.host.cgroups import Group
 from supervisor.host.cores import Core
 from supervisor.host.paths import Home
 from supervisor.host.usage import Agent, Reader, Watch, machine_memory
-from supervisor.kernel import codec, limits, records
+from supervisor.kernel import codec, limits, names
 from supervisor.kernel.account import Measured, Tree
 from supervisor.kernel.errors import NightcrewError, Refused, ToolFailed
 from supervisor.kernel.events import LimitPassed
 from supervisor.kernel.limits import Bounds, By, Held, Limits, Means, ProcessorShare, Step, Used, Watched
-from supervisor.kernel.names import Identity
-from supervisor.kernel.records import Exit, attempt_name
+from supervisor.kernel.names import Identity, attempt_name
+from supervisor.kernel.records import Exit
 from supervisor.kernel.settings import Settings
 from supervisor.kernel.snapshots import SnapshotSpec
 from supervisor.kernel.spec import TaskSpec
@@ -279,7 +279,7 @@ class LimitDesk:
                 _take_away(group)
 
     def _tag(self, key: Key) -> str:
-        return records.tag(str(self._home.root), *key)
+        return names.tag(str(self._home.root), *key)
 
 
 def _take_away(group: Group) -> None:

@@ -22,7 +22,7 @@ from supervisor.gateway.admission.bucket import Bucket
 from supervisor.host import files, processes, untrusted_fs
 from supervisor.host.clock import Clock
 from supervisor.host.paths import Home
-from supervisor.kernel import records, recovery
+from supervisor.kernel import names, records, recovery
 from supervisor.kernel.errors import NightcrewError, Refused
 from supervisor.kernel.records import Exit, Started
 from supervisor.kernel.recovery import Life, Verdict
@@ -62,13 +62,13 @@ class Observer:
     def __init__(self, home: Home, tmux: Tmux) -> None:
         self._home = home
         self._tmux = tmux
-        self._tag_home = records.tag(str(home.root), "", 0).partition(":")[0]
+        self._tag_home = names.tag(str(home.root), "", 0).partition(":")[0]
         self._started: dict[Key, Started] = {}
         self._spawned: dict[Key, tuple[int, tuple[str, str]]] = {}
 
     def tags(self, task: str, epoch: int) -> dict[str, str]:
         """The options by which the session of an attempt is known again."""
-        return {HOME_OPTION: self._tag_home, ATTEMPT_OPTION: records.attempt_name(task, epoch)}
+        return {HOME_OPTION: self._tag_home, ATTEMPT_OPTION: names.attempt_name(task, epoch)}
 
     def look(self, keys: Iterable[Key]) -> dict[Key, Seen]:
         """What is there of each attempt now: life first, the record last. Raises ToolFailed when tmux cannot be asked."""

@@ -22,8 +22,8 @@ from supervisor.host.paths import Home
 from supervisor.kernel.crew import Crew, PauseState, Task
 from supervisor.kernel.errors import NightcrewError
 from supervisor.kernel.events import Event, ParkAsked, StoodStill
-from supervisor.kernel.names import Identity
-from supervisor.kernel.records import PAUSED, attempt_name, parse_stood_still
+from supervisor.kernel.names import Identity, attempt_name
+from supervisor.kernel.records import PAUSED, parse_stood_still
 from supervisor.kernel.settings import Settings
 from supervisor.kernel.states import AttemptState, Until
 from supervisor.server.attempts import continuing

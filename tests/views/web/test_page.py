@@ -146,7 +146,7 @@ def _screen(house: House, name: str, text: str) -> bool:
     import os
 
     from agents import tmux
-    from supervisor.kernel.records import attempt_name
+    from supervisor.kernel.names import attempt_name
 
     view = house.task(name)
     shown = tmux.look(house.home.tmux_socket, str(view.pane_id), attempt_name(view.id, view.epoch), os.environ)
