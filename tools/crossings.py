@@ -185,6 +185,7 @@ def follow_launch(found: str) -> None:
 
 def result(place: Path) -> dict[str, list[str]]:
     """Follow one commit from its task to the branch of a person."""
+    from supervisor.kernel import names
     from tests.support import GIT_IDENTITY, git
 
     with _house(place) as house:
