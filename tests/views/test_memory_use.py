@@ -51,8 +51,6 @@ def test_what_came_from_earlier_runs_and_what_was_left(tmp_path: Path) -> None:
 def test_what_the_mail_of_a_run_cost_is_in_its_report() -> None:
     ledger = sqlite3.connect(":memory:")
     ledger.row_factory = sqlite3.Row
-    assert mail_rows.pairs(ledger) == [], "an older ledger"
-    ledger.execute("PRAGMA user_version = 6")
     ledger.execute("CREATE TABLE mail (project TEXT, sender TEXT, recipient TEXT, state TEXT, bytes INTEGER, tokens INTEGER)")
     for row in (("2/a", "2/b", 40), ("2/a", "2/b", 50), ("person", "3/c", 70)):
         ledger.execute("INSERT INTO mail VALUES ('p', ?, ?, 'read', 9, ?)", row)
@@ -71,7 +69,6 @@ def test_who_waited_for_whom_is_in_the_reports() -> None:
            CREATE TABLE journal (task TEXT, event TEXT);"""
     )
     assert waits.of_tasks(ledger, ["2/a"], 100.0) is None, "an older ledger"
-    ledger.execute("PRAGMA user_version = 6")
     assert waits.of_tasks(ledger, ["2/a"], 100.0) is None
     rows = [
         ("2/a", "lease", ["2/b"], 10, 30),

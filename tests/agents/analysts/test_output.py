@@ -21,14 +21,14 @@ from tests.support import wait_until
 
 NOISY = """
 import os, subprocess, sys
-from agents import stdout
-kept = stdout.claim()
+from agents import printing
+kept = printing.claim()
 print("from python", flush=True)
 os.write(1, b"from a library\\n")
 subprocess.run(["echo", "from a child"])
 subprocess.run([sys.executable, "-c", f"import os\\ntry: os.write({kept}, b'inherited')\\nexcept OSError: pass"], close_fds=False)
 print("left in the buffer")
-stdout.put(kept, "x" * 200_000)
+printing.put(kept, "x" * 200_000)
 print("too late")
 """
 

@@ -46,7 +46,7 @@ def has_them() -> None:
 
 _PROGRAM = """
 import os
-from agents.runner import forked
+from agents.runner import warm
 
 def in_huge_pages():
     with open("/proc/self/smaps_rollup") as rollup:
@@ -54,7 +54,7 @@ def in_huge_pages():
 
 before = in_huge_pages()
 kept = [bytes([number % 256]) * 300 for number in range(60_000)]
-given = forked.collapse()
+given = warm.collapse()
 print(given, in_huge_pages() - before)
 if not os.fork():
     kept[7] = b"a fork's own"

@@ -57,9 +57,9 @@ from pathlib import Path
 from supervisor.sandbox.policy import Policy
 from supervisor.sandbox.executors import Executor
 from supervisor.host.scratch import locked_directory
-from worktrees import helper_process
+from worktrees import collect_work
 with locked_directory(Path(sys.argv[1]), "securing.") as place:
-    with helper_process.start(Policy((), (), (), str(place)), Executor.BUBBLEWRAP):
+    with collect_work.start(Policy((), (), (), str(place)), Executor.BUBBLEWRAP):
         time.sleep(600)
 """
 STARTERS = pytest.mark.parametrize(("program", "count"), [(PROBES, len(TIERS)), (SECURES, 1)], ids=["probes", "secures"])
