@@ -33,7 +33,8 @@ from supervisor.host import files
 from supervisor.host.untrusted_fs import Folder, entries, folder
 from supervisor.kernel.errors import NightcrewError, ToolFailed
 from supervisor.sandbox import namespaces
-from worktrees import changes, collect_work, repository, rescue
+from worktrees import changes, collect_work, repository
+from worktrees import commit_work as rescue
 from worktrees.environments import Alone, Environment, open_env
 from worktrees.git import ENVIRONMENT, IDENTITY, Git, Opened, wrap_os_errors
 from worktrees.private_repository import alternates

@@ -34,14 +34,15 @@ from supervisor.sandbox import policy as sandbox
 from supervisor.sandbox.executors import Executor
 from supervisor.sandbox.policy import Network, Policy, Tier
 from worktrees import changes as blocking_files
-from worktrees import git, pack_import, private_repository, repository, rescue
+from worktrees import commit_work as rescue
+from worktrees import git, pack_import, private_repository, repository
 from worktrees.backends import UserOverlay
 from worktrees.changes import observe
+from worktrees.commit_work import Secured
 from worktrees.environments import Environment, has_successor, shown
 from worktrees.git import BULK_S, config_text, wrap_os_errors
 from worktrees.private_repository import beside
 from worktrees.repository import Update
-from worktrees.rescue import Secured
 from worktrees.templates import read
 
 # Helper process

@@ -13,14 +13,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from supervisor.kernel.errors import HostError, NotFound, Refused
-from worktrees import changes, collect_work, registration, repository, rescue
+from worktrees import changes, collect_work, registration, repository
+from worktrees import commit_work as rescue
 from worktrees.collect_work import HARD, Look, Reason, Why
+from worktrees.commit_work import Secured
 from worktrees.environments import Environment, check_admin, has_successor, is_locked, mend_link, open_env, take_away
 from worktrees.git import wrap_os_errors
 from worktrees.merge import Branches, Decision, Stand
 from worktrees.private_repository import beside, is_removed, remove_beside
 from worktrees.repository import Repository
-from worktrees.rescue import Secured
 
 _ROUNDS = 20
 """Times that a removal secures what one call left out."""

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from agents.kinds import kinds
 from memory import files as layout
 from memory.files import Layout
+from memory.lease_rows import Waits
 from memory.rescan import Debounce, Rescan
-from memory.rows import Waits
 from memory.search import SearchDesk
 from memory.service import leases, mail_requests, notes
 from memory.service import mail as handoff

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
-from memory.rows import TAKEN_BACK, TTL_S, Leases
+from memory.lease_rows import TAKEN_BACK, TTL_S, Leases
 from supervisor.kernel import leases
 from supervisor.kernel.codec import Bound, Handler, Project, Word
 from supervisor.kernel.errors import NotFound, Refused, UsageError, one_line

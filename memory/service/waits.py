@@ -22,7 +22,7 @@ from supervisor.kernel.path_globs import size_max
 from supervisor.kernel.schedule import PlanWaits
 
 if TYPE_CHECKING:
-    from memory.rows import Waits
+    from memory.lease_rows import Waits
     from memory.service.desk import MemoryDesk
     from memory.versions import Change
     from supervisor.host.clock import Clock

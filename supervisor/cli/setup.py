@@ -116,7 +116,7 @@ def command_doctor(fix: bool, ledger: bool, account: bool, as_json: bool) -> int
 
 
 def _recover(name: str, as_json: bool) -> int:
-    from supervisor.doctor import state
+    from supervisor.doctor import state_directory as state
 
     report = {"ledger": state.ledger_recovery, "account": state.account}[name](home())
     kept = str(report.kept) if report.kept is not None else None

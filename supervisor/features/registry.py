@@ -46,7 +46,7 @@ BUILT_IN = (
     ),
     Feature(
         "memory",
-        tables=("memory.rows:Leases", "memory.rows:Waits", "memory.mail:Mails"),
+        tables=("memory.lease_rows:Leases", "memory.lease_rows:Waits", "memory.mail:Mails"),
         acts={"LookForNote": "memory.service.desk:look_for_note"},
     ),
     Feature("otel", service="nightcrew.plugins.otel.service:serve"),

@@ -12,7 +12,7 @@ from typing import Any
 from supervisor.gateway.account.queries import Figures, Window
 from supervisor.gateway.admission.budget import Budget, Budgets, Pot
 from supervisor.gateway.admission.types import AgentView, PoolView, TrafficView
-from supervisor.host import secrets
+from supervisor.host import attempt_tokens, secrets
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import NightcrewError, NotRunning, TimedOut, ToolFailed
 from supervisor.kernel.format import duration
@@ -35,7 +35,7 @@ def fetch(home: Home, page: str, *, post: bool = False, timeout_s: float = 5.0, 
     """
     connection = _OverSocket(str(home.gateway_socket), timeout_s)
     headers = {
-        "Authorization": f"Bearer {secrets.admin(secrets.own(home.secret))}",
+        "Authorization": f"Bearer {attempt_tokens.admin(secrets.own(home.secret))}",
         **({"Content-Type": "application/json"} if body else {}),
     }
     try:

@@ -14,9 +14,10 @@ from supervisor.kernel.format import duration, money
 from supervisor.kernel.gate_files import flags
 from supervisor.kernel.spec import TaskSpec
 from supervisor.kernel.states import FINAL, Choice, TaskState
-from supervisor.results import candidates, ranking
+from supervisor.results import candidates, judging, ranking
 from supervisor.results.candidates import Group
-from supervisor.results.ranking import Place, Verdict
+from supervisor.results.judging import Verdict
+from supervisor.results.ranking import Place
 from supervisor.store import queries
 from supervisor.store.queries import TaskView
 from worktrees import merge, tree_merge
@@ -68,7 +69,7 @@ def _verdicts(judges: Sequence[TaskView], group: Group, seen: Sequence[str]) -> 
         if not view.final:
             notes.append(f"{view.id} has not judged yet: it is {view.state}")
             continue
-        known = ranking.letters(group.candidates, seen, group.id, judge_round)
+        known = judging.letters(group.candidates, seen, group.id, judge_round)
         said = _said(view, known) if view.state is TaskState.DONE else f"it is {view.state}"
         if isinstance(said, Verdict):
             found.append(said)
@@ -80,8 +81,8 @@ def _verdicts(judges: Sequence[TaskView], group: Group, seen: Sequence[str]) -> 
 def _said(view: TaskView, known: Mapping[str, str]) -> Verdict | str:
     result = view.result or {}
     agent = result.get("agent")
-    answer = result.get("output") if agent is None else ranking.answer_in(str(agent.get("message") or ""))
-    return ranking.read(answer, known)
+    answer = result.get("output") if agent is None else judging.answer_in(str(agent.get("message") or ""))
+    return judging.read(answer, known)
 
 
 def _judged(verdicts: Sequence[Verdict]) -> tuple[Mapping[str, int], list[str]]:
@@ -89,11 +90,11 @@ def _judged(verdicts: Sequence[Verdict]) -> tuple[Mapping[str, int], list[str]]:
     if len(verdicts) < 2:
         return {}, ["the judge was heard once, which does not count"] if verdicts else []
     first, second = verdicts[0], verdicts[1]
-    return ranking.places(first.ranking, second.ranking), list(_reasons(first, second))
+    return judging.places(first.ranking, second.ranking), list(_reasons(first, second))
 
 
 def _reasons(first: Verdict, second: Verdict) -> Iterator[str]:
-    placed = ranking.places(first.ranking, second.ranking)
+    placed = judging.places(first.ranking, second.ranking)
     ties: dict[int, list[str]] = {}
     for task, place in placed.items():
         ties.setdefault(place, []).append(task)
@@ -263,7 +264,7 @@ def judged(ledger: Ledger, row: LaunchRow) -> Judged:
     """Return what the judge of `row` sees: the candidates that are done now."""
     views = {view.id: view for view in queries.several(ledger.db, row.after)}
     group = next(iter(candidates.standings(ledger.db, list(views)).values())).group
-    known = ranking.letters(list(views), shown(views.values()), group, row.spec.judge_round)
+    known = judging.letters(list(views), shown(views.values()), group, row.spec.judge_round)
     first = next(iter(views))
     asked = ledger.launch_row(first).spec.prompt or queries.one(ledger.db, group).title
     return Judged(asked, {letter: (views[one].result or {}).get("tip") or "" for letter, one in known.items()})
@@ -273,7 +274,7 @@ def told(repository: Repository, row: LaunchRow, seen: Judged) -> LaunchRow:
     """Return the row with the judge's whole prompt, and without the words that name the candidates. Git reads each change: call it in a
     thread."""
     diffs = {letter: merge.patch(repository, row.base_oid, tip, PATCH_MAX) if tip else b"" for letter, tip in seen.tips.items()}
-    prompt = ranking.told(seen.prompt, row.spec.prompt or "", diffs)
+    prompt = judging.told(seen.prompt, row.spec.prompt or "", diffs)
     return replace(row, after=(), spec=replace(row.spec, prompt=prompt))
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from supervisor.contract import Services
-from supervisor.gateway.keys import Log
+from supervisor.gateway.provider_keys import Log
 from supervisor.host.clock import Clock, busy_s
 from supervisor.host.failpoint import failpoint
 from supervisor.kernel.audit import Level, Said

@@ -21,7 +21,7 @@ from memory.service import desk
 from memory.service.desk import MemoryDesk
 from supervisor.client import protocol
 from supervisor.contract import Verb
-from supervisor.host import secrets, unix_sockets
+from supervisor.host import attempt_tokens, unix_sockets
 from supervisor.host.paths import Home
 from supervisor.kernel import codec
 from supervisor.kernel.errors import NightcrewError, NotRunning, Refused, UsageError
@@ -345,7 +345,7 @@ class AgentsSocket(SocketServer):
                 del self._asked[who]
 
     def _who(self, token: str, verb: str, pid: int) -> tuple[str, int]:
-        name = secrets.check(self._secret, token)
+        name = attempt_tokens.check(self._secret, token)
         row = self._loop.ledger.attempt(*name) if name is not None else None
         if name is None or row is None or row.end is not None or row.state not in LIVING:
             why = "its token is not one of ours" if name is None or row is None else "its attempt has ended"

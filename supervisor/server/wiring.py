@@ -19,7 +19,7 @@ from memory.service.desk import MemoryDesk
 from supervisor.client import start
 from supervisor.config import user
 from supervisor.contract import Feature, Supervisor
-from supervisor.gateway.keys import Form, Log, Redactor
+from supervisor.gateway.provider_keys import Form, Log, Redactor
 from supervisor.host import cgroups, cores, files, scratch, secrets, unix_sockets
 from supervisor.host.clock import Clock, SystemClock
 from supervisor.host.paths import FAR, FAR_PREFIX, Home

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from memory import rows
+from memory import lease_rows as rows
 from supervisor.kernel.format import age, duration, listed, many, rfc3339
 from supervisor.kernel.leases import Lease, Wait, WaitKind
 from supervisor.kernel.pressure import Conditions, Decision, Verdict, of_start

@@ -11,7 +11,7 @@ import pytest
 
 from supervisor.client import protocol
 from supervisor.client.crew import Lookout
-from supervisor.host import secrets
+from supervisor.host import attempt_tokens, secrets
 from supervisor.sandbox import executors
 from tests.support import GIT_IDENTITY, House, git, plan_of, shell_task, wait_until
 
@@ -38,7 +38,7 @@ def sits(house: House, tier: int = 0) -> str:
 def says(house: House, name: str, event: str) -> None:
     """A hook of the agent."""
     view = house.task(name)
-    token = secrets.derive(secrets.own(house.home.secret), view.id, view.epoch)
+    token = attempt_tokens.derive(secrets.own(house.home.secret), view.id, view.epoch)
     protocol.call(house.home.agents_socket, "hook", {"name": event, "event": {"session_id": "own"}}, timeout_s=30, token=token)
 
 

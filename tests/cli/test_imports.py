@@ -80,7 +80,7 @@ def test_the_line_for_a_prompt_imports_next_to_nothing(crew: House) -> None:
 
 def test_a_supervisor_has_the_log_of_a_gateway_without_its_server() -> None:
     """aiohttp is a sixth of what a supervisor would import."""
-    program = "import sys, supervisor.server.loop; print('supervisor.gateway.keys' in sys.modules, 'aiohttp' in sys.modules)"
+    program = "import sys, supervisor.server.loop; print('supervisor.gateway.provider_keys' in sys.modules, 'aiohttp' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-I", "-c", program], text=True).split() == ["True", "False"]
 
 

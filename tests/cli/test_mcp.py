@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from supervisor.features.mcp import serving
-from supervisor.host import secrets
+from supervisor.host import attempt_tokens, secrets
 from tests.support import House, git, shell_task, wait_until
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ async def test_an_agents_tools_reach_its_own_tasks_alone(here: House, monkeypatc
     monkeypatch.setenv("NIGHTCREW_AGENTS_SOCKET", str(here.home.agents_socket))
     async with Client(agent.server()) as client:
         assert "NIGHTCREW_TOKEN is not set" in await refused(client, "budget")
-        monkeypatch.setenv("NIGHTCREW_TOKEN", secrets.derive(secrets.own(here.home.secret), here.task("lead").id, 1))
+        monkeypatch.setenv("NIGHTCREW_TOKEN", attempt_tokens.derive(secrets.own(here.home.secret), here.task("lead").id, 1))
         assert (await call(client, "budget"))["children_max"] == 2
         task = (await call(client, "add_task", text=f"printf '{ESCAPE}\\n'; echo '{{\"n\": 7}}'", id="child"))["task"]
         assert [one["state"] for one in (await call(client, "wait", tasks=[task]))["ended"]] == ["done"]

@@ -26,7 +26,7 @@ from rich.text import Text
 
 from supervisor.cli.main import VERBS
 from supervisor.client import protocol, terminal
-from supervisor.host import secrets
+from supervisor.host import attempt_tokens, secrets
 from supervisor.kernel.ansi import escaped, for_terminal
 from supervisor.kernel.errors import UNSEEN, NightcrewError
 from tests import warm
@@ -89,7 +89,7 @@ class Screen:
 def agent(house: House, task: str, verb: str, **args: Any) -> Any:
     """Send a request as an agent does, at its socket."""
     view = house.task(task)
-    token = secrets.derive(secrets.own(house.home.secret), view.id, view.epoch)
+    token = attempt_tokens.derive(secrets.own(house.home.secret), view.id, view.epoch)
     return protocol.call(house.home.agents_socket, verb, args, timeout_s=30, token=token)
 
 

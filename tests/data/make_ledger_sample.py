@@ -17,8 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from memory.lease_rows import Waits
 from memory.mail import Mail, Mails, MailState, MailType
-from memory.rows import Waits
 from supervisor.features.api.rows import Access
 from supervisor.features.api.rules import Kind, Scope, Token
 from supervisor.kernel.conversations import DeliveryState, How, Origin

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.doctor import crew, state
+from supervisor.doctor import crew
+from supervisor.doctor import state_directory as state
 from supervisor.doctor.examine import CheckContext, Finding, State
 from supervisor.host import files
 from supervisor.server import gateway_process

@@ -12,8 +12,8 @@ import pytest
 
 from memory.watching import Watching
 from supervisor.client import protocol
-from supervisor.doctor import state as checks
-from supervisor.doctor import state as file_events
+from supervisor.doctor import state_directory as checks
+from supervisor.doctor import state_directory as file_events
 from supervisor.doctor.examine import State
 from supervisor.host import scratch
 from supervisor.kernel.settings import Settings

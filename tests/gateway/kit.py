@@ -32,7 +32,7 @@ from supervisor.gateway.lifecycle import PASSED
 from supervisor.gateway.proxy import gateway as listen
 from supervisor.gateway.proxy.gateway import Gateway, Place
 from supervisor.gateway.proxy.upstreams import Timeouts
-from supervisor.host import files, secrets
+from supervisor.host import attempt_tokens, files, secrets
 from supervisor.host.clock import Clock, SystemClock
 from supervisor.host.paths import Home
 from supervisor.kernel import codec
@@ -89,7 +89,7 @@ class Crew:
             self._db.execute("UPDATE run SET night = id WHERE id = ?", (run,))
             self._db.execute(made, (run, night_max))
         self._db.execute("INSERT INTO attempt (task, epoch, state, created) VALUES (?, ?, 'running', 0)", (task, epoch))
-        return secrets.derive(self.secret, task, epoch)
+        return attempt_tokens.derive(self.secret, task, epoch)
 
     def end(self, task: str) -> None:
         """Its newest attempt has ended."""
@@ -102,7 +102,7 @@ class Crew:
     @property
     def admin(self) -> dict[str, str]:
         """The header that opens the gateway's own pages."""
-        return {"Authorization": f"Bearer {secrets.admin(self.secret)}"}
+        return {"Authorization": f"Bearer {attempt_tokens.admin(self.secret)}"}
 
     def close(self) -> None:
         """Give the ledger back."""

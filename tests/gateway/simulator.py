@@ -8,8 +8,9 @@ from pathlib import Path
 
 from nightcrew.plugins.sim import child
 from nightcrew.plugins.sim.account import Tally
+from nightcrew.plugins.sim.faults import Fault
 from nightcrew.plugins.sim.server import Running, running
-from nightcrew.plugins.sim.settings import Fault, SimSettings
+from nightcrew.plugins.sim.settings import SimSettings
 from tests import warm
 from tests.support import wait_until
 

@@ -7,7 +7,7 @@ import contextlib
 from pathlib import Path
 
 from supervisor.gateway.proxy.front import FRESH_S, Roster
-from supervisor.host import secrets
+from supervisor.host import attempt_tokens
 from supervisor.kernel.decision import MarkRunning, Start
 from supervisor.store.ledger import Ledger
 from tests.store.kit import Wall, submit
@@ -33,10 +33,10 @@ def test_a_ledger_that_was_recovered_is_read_anew(tmp_path: Path) -> None:
         roster = Roster(path, SECRET, lambda: now[0])
         found = []
         for name in ("one", "two"):
-            found.append(await roster.agent(secrets.derive(SECRET, f"0731-aaaa/{name}", 1)) is not None)
+            found.append(await roster.agent(attempt_tokens.derive(SECRET, f"0731-aaaa/{name}", 1)) is not None)
         later.rename(path)
         now[0] += 2 * FRESH_S
-        found.append(await roster.agent(secrets.derive(SECRET, "0731-aaaa/two", 1)) is not None)
+        found.append(await roster.agent(attempt_tokens.derive(SECRET, "0731-aaaa/two", 1)) is not None)
         await roster.close()
         return found
 

@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from supervisor.results import ranking
-from supervisor.results.ranking import Verdict, answer_in, letters, places, read, told
+from supervisor.results import judging
+from supervisor.results.judging import Verdict, answer_in, letters, places, read, told
 
 IDS = ["1121-k3f9/api-1", "1121-k3f9/api-2", "1121-k3f9/api-3"]
 
@@ -34,10 +34,10 @@ def test_a_judge_is_told_the_task_the_rubric_and_quoted_changes_and_not_whose_th
 
 
 def test_what_a_judge_sees_of_all_changes_is_bounded() -> None:
-    text = told("p", "r", dict.fromkeys(ranking.LETTERS, b"x" * 1_000_000))
-    assert len(text) < ranking.DIFFS_MAX * 1.1 and "(cut here: 985000 more bytes)" in text
+    text = told("p", "r", dict.fromkeys(judging.LETTERS, b"x" * 1_000_000))
+    assert len(text) < judging.DIFFS_MAX * 1.1 and "(cut here: 985000 more bytes)" in text
     one = told("p", "r", {"A": b"x\n" * 500_000, "B": b""})
-    assert len(one) < 3 * ranking.DIFF_MAX
+    assert len(one) < 3 * judging.DIFF_MAX
 
 
 KNOWN = {"A": "r/2", "B": "r/1"}
@@ -64,7 +64,7 @@ def test_an_answer_is_read_by_its_letters() -> None:
     answer = {"ranking": ["B", "A"], "reasons": {"A": "long\n\x1b[2Jer", "B": "x" * 999, "Z": "?", "C": 1}}
     found = read(answer, KNOWN)
     assert isinstance(found, Verdict) and found.ranking == ("r/1", "r/2")
-    assert found.reasons.keys() == {"r/1", "r/2"} and len(found.reasons["r/1"]) == ranking.REASON_MAX and "\n" not in found.reasons["r/2"]
+    assert found.reasons.keys() == {"r/1", "r/2"} and len(found.reasons["r/1"]) == judging.REASON_MAX and "\n" not in found.reasons["r/2"]
     assert read({"ranking": ["A", "B"], "reasons": [1]}, KNOWN) == Verdict(("r/2", "r/1"), {})
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from memory.search import POINTER, Brief, Known, brief, cut, paths_in
+from memory.briefing import POINTER, Brief, Known, brief, cut, paths_in
 from supervisor.kernel.prompt import TASK
 
 ONE = Known("semantic/a.md", "Ports are random.", "1/x", 1_700_000_000.0)

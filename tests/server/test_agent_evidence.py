@@ -17,7 +17,7 @@ import pytest
 from agents import hook_client
 from agents.activity import DETAIL_MAX
 from supervisor.client import protocol
-from supervisor.host import files, secrets
+from supervisor.host import attempt_tokens, files, secrets
 from supervisor.host.clock import SystemClock
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import Refused, UsageError
@@ -76,7 +76,7 @@ class Agent:
         return str(self.explained()["state"])
 
     def token(self, name_of: str = "agent") -> str:
-        return secrets.derive(secrets.own(self.house.home.secret), self.house.task(name_of).id, 1)
+        return attempt_tokens.derive(secrets.own(self.house.home.secret), self.house.task(name_of).id, 1)
 
     def ask(self, name: object, event: object, name_of: str = "agent") -> None:
         self.call(self.token(name_of), name, event)

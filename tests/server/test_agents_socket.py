@@ -21,7 +21,7 @@ import pytest
 from supervisor import __version__
 from supervisor.client import protocol
 from supervisor.features.registry import BUILT_IN
-from supervisor.host import secrets
+from supervisor.host import attempt_tokens, secrets
 from supervisor.kernel.errors import NightcrewError, NotRunning, Refused, UsageError
 from supervisor.server.agent_requests import VERBS
 from supervisor.server.hooks import Hooks
@@ -43,7 +43,7 @@ def agent(house: House) -> str:
 
 
 def token(house: House, name: str = "agent", epoch: int = 1) -> str:
-    return secrets.derive(secrets.own(house.home.secret), house.task(name).id, epoch)
+    return attempt_tokens.derive(secrets.own(house.home.secret), house.task(name).id, epoch)
 
 
 def ask(house: House, verb: str, whose: str, **args: Any) -> dict[str, Any]:
@@ -100,15 +100,15 @@ def test_an_agents_token_opens_nothing_of_a_persons_quota_either(house: House, a
 
 
 def test_wrong_foreign_and_forged_tokens_are_refused_and_journalled(house: House, agent: str) -> None:
-    name, _, signature = agent.removeprefix(secrets.PREFIX).rpartition("_")
-    other = secrets.derive(secrets.own(house.home.secret), house.task("agent").id, 2)
+    name, _, signature = agent.removeprefix(attempt_tokens.PREFIX).rpartition("_")
+    other = attempt_tokens.derive(secrets.own(house.home.secret), house.task("agent").id, 2)
     wrong = {
         "nothing": "",
-        "foreign": secrets.derive(b"another secret", house.task("agent").id, 1),
-        "forged": f"{secrets.PREFIX}{name}_{signature[:-1]}{'0' if signature[-1] != '0' else '1'}",
+        "foreign": attempt_tokens.derive(b"another secret", house.task("agent").id, 1),
+        "forged": f"{attempt_tokens.PREFIX}{name}_{signature[:-1]}{'0' if signature[-1] != '0' else '1'}",
         "of another epoch": f"{other.rpartition('_')[0]}_{signature}",
         "of an epoch that never was": other,
-        "the admin's": secrets.admin(secrets.own(house.home.secret)),
+        "the admin's": attempt_tokens.admin(secrets.own(house.home.secret)),
         "long": "nct_" + "A" * 5000,
     }
     for what, text in wrong.items():

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.client import protocol
-from supervisor.host import files, secrets
+from supervisor.host import attempt_tokens, files, secrets
 from supervisor.kernel.errors import Refused
 from supervisor.sandbox import executors
 from supervisor.sandbox.policy import Tier
@@ -73,7 +73,7 @@ def test_a_dialog_that_comes_unasked_needs_a_person_and_an_answer_ends_what_a_ho
     """One that nightcrew does not know, of an agent that rests; and a question whose refusal no hook and no record tells of."""
     agent = start(house, f"cat {SCREEN.parent}/unknown.txt; read line; {DIALOG}")
     task = agent.view.id
-    token = secrets.derive(secrets.own(house.home.secret), task, 1)
+    token = attempt_tokens.derive(secrets.own(house.home.secret), task, 1)
 
     def tells(name: str, **more: object) -> None:
         event = {"name": name, "event": {"session_id": "own", **more}}

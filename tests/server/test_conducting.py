@@ -11,7 +11,7 @@ import pytest
 
 from supervisor.client import protocol
 from supervisor.gateway.proxy.front import Roster
-from supervisor.host import secrets
+from supervisor.host import attempt_tokens, secrets
 from supervisor.kernel.errors import BudgetSpent, NotFound, NotRunning, Refused, UsageError
 from supervisor.sandbox import executors
 from supervisor.server.agent_requests import BURST
@@ -52,7 +52,7 @@ def lead(house: House) -> str:
 
 def token(house: House, name: str = "lead", epoch: int = 1) -> str:
     wait_until(lambda: house.task(name).attempt_state == "running" and house.task(name).epoch == epoch, "it to run")
-    return secrets.derive(secrets.own(house.home.secret), house.task(name).id, epoch)
+    return attempt_tokens.derive(secrets.own(house.home.secret), house.task(name).id, epoch)
 
 
 def ask(house: House, verb: str, whose: str, **args: Any) -> dict[str, Any]:
@@ -134,7 +134,7 @@ def test_nobody_reaches_what_another_added(house: House, lead: str) -> None:
                 pytest.fail(str(ask(house, verb, lead, tasks=[mine, name], **more)))
     with pytest.raises(NotFound, match="none of its tasks is called"):
         add(house, lead, after=[foreign])
-    forged = secrets.derive(b"another secret", house.task("lead").id, 1)
+    forged = attempt_tokens.derive(b"another secret", house.task("lead").id, 1)
     with pytest.raises(Refused, match="its token is not one of ours"):
         add(house, forged)
     with pytest.raises(Refused, match="its task may add none: it has no children_max"):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from agents import hook_client
-from supervisor.host import secrets
+from supervisor.host import attempt_tokens, secrets
 from supervisor.results import conflicts
 from tests.support import House, git, plan_of, shell_task, wait_until
 
@@ -28,7 +28,7 @@ def mails(house: House, task: str) -> list[str]:
 def hook(house: House, tmp_path: Path, name: str) -> str:
     """Return the output of the hook of an agent's command line before a tool."""
     event = {"tool_name": "Read", "tool_input": {}, "session_id": "s"}
-    whose = secrets.derive(secrets.own(house.home.secret), house.task(name).id, house.task(name).epoch)
+    whose = attempt_tokens.derive(secrets.own(house.home.secret), house.task(name).id, house.task(name).epoch)
     env = {"NIGHTCREW_AGENTS_SOCKET": str(house.home.agents_socket), "NIGHTCREW_TOKEN": whose}
     client = hook_client.program(tmp_path)
     done = subprocess.run([client, "PreToolUse"], input=json.dumps(event).encode(), env=env, capture_output=True, timeout=30, check=True)

@@ -9,7 +9,7 @@ from typing import Any
 from agents import activity as hints
 from agents.activity import AgentState, Evidence, Source, fuse
 from supervisor.client import protocol
-from supervisor.host import secrets
+from supervisor.host import attempt_tokens, secrets
 from tests.support import House, plan_of, shell_task, wait_until
 
 RESULT = '{"type":"result","subtype":"success","is_error":false,"result":"TASK DONE"}'
@@ -37,7 +37,7 @@ def test_a_forged_title_and_forged_words_change_no_state(house: House) -> None:
         ("unknown", False),
         ("working", False),
     ]
-    token = secrets.derive(secrets.own(house.home.secret), house.task("shown").id, 1)
+    token = attempt_tokens.derive(secrets.own(house.home.secret), house.task("shown").id, 1)
     event = {"name": "UserPromptSubmit", "event": {"session_id": "own"}}
     protocol.call(house.home.agents_socket, "hook", event, timeout_s=30, token=token)
     assert (explained("shown")["state"], "Action Required" in explained("shown")["look"]) == ("working", True)

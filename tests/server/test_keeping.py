@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from supervisor.cli import status
-from supervisor.features.night import morning_report as night_report
+from supervisor.features.night import morning_json as night_report
 from supervisor.features.retention import archiving as retention_archiving
 from supervisor.features.retention import service as retention_service
 from supervisor.features.retention.service import Done, Doors, Keeper, Keeping

@@ -12,7 +12,7 @@ import pytest
 
 from agents import hook_client
 from supervisor.client import protocol
-from supervisor.host import secrets
+from supervisor.host import attempt_tokens, secrets
 from supervisor.kernel.errors import NotFound, Refused, UsageError
 from tests.support import House, wait_until
 
@@ -22,7 +22,7 @@ WRITES = "mkdir -p src/api doc && echo x > src/api/x.py && echo y > doc/y && unt
 
 def token(house: House, name: str) -> str:
     view = house.task(name)
-    return secrets.derive(secrets.own(house.home.secret), view.id, view.epoch)
+    return attempt_tokens.derive(secrets.own(house.home.secret), view.id, view.epoch)
 
 
 def ask(house: House, name: str, op: str, **args: Any) -> dict[str, Any]:

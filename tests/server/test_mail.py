@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from supervisor.client import protocol
-from supervisor.host import secrets
+from supervisor.host import attempt_tokens, secrets
 from supervisor.kernel.errors import Refused
 from supervisor.sandbox import executors
 from tests.agents.turns import acp_agent
@@ -30,7 +30,7 @@ CONFINED = [int(tier) for tier in executors.known().tiers if tier]
 
 def token(house: House, name: str) -> str:
     wait_until(lambda: house.task(name).attempt_state == "running", f"{name} to run")
-    return secrets.derive(secrets.own(house.home.secret), house.task(name).id, house.task(name).epoch)
+    return attempt_tokens.derive(secrets.own(house.home.secret), house.task(name).id, house.task(name).epoch)
 
 
 def ask(house: House, whose: str, op: str, **args: Any) -> dict[str, Any]:

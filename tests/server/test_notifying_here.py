@@ -18,7 +18,7 @@ from supervisor.client import protocol
 from supervisor.features.notify import service as notify_service
 from supervisor.features.notify.rules import AGAIN_S, ASKED_S, HERE, Kind, Notice, Receiver, Terms
 from supervisor.features.notify.service import Notifying, Sources
-from supervisor.host import secrets
+from supervisor.host import attempt_tokens, secrets
 from supervisor.host.clock import SystemClock
 from supervisor.host.paths import Home
 from supervisor.server.attempts.observe import AgentEvidence
@@ -76,7 +76,7 @@ def test_who_is_here_is_told_once_of_who_needs_them_and_no_text_of_agents_is_eva
 
 def asks(house: House, name: str, command: str) -> None:
     """A hook of its agent says that it wants to run a command."""
-    token = secrets.derive(secrets.own(house.home.secret), house.task(name).id, 1)
+    token = attempt_tokens.derive(secrets.own(house.home.secret), house.task(name).id, 1)
     event = {"session_id": name, "tool_name": "Bash", "tool_input": {"command": command}}
     protocol.call(house.home.agents_socket, "hook", {"name": "PermissionRequest", "event": event}, timeout_s=30, token=token)
 

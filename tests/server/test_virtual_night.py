@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from supervisor.features.night import morning_report as night_report
+from supervisor.features.night import morning_json as night_report
 from supervisor.features.night.morning_rows import Night, Spent
 from supervisor.gateway.admission.types import Usage
 from supervisor.host.paths import Home

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.doctor import state
+from supervisor.doctor import state_directory as state
 from supervisor.features.api import rows as api_rows
 from supervisor.features.api.rows import Access
 from supervisor.features.api.rules import Kind, Scope, Token

@@ -6,7 +6,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from memory.rows import Waits
+from memory.lease_rows import Waits
 from supervisor.kernel.decision import Collect, Finish, MarkRunning, Pause, SetState, Start
 from supervisor.kernel.leases import Wait, WaitKind
 from supervisor.kernel.night import NightOrder, NightTerms

@@ -17,10 +17,10 @@ from supervisor.sandbox import executors
 from supervisor.sandbox.executors import Executor
 from tests.worktrees.conftest import World, make_world
 from worktrees.collect_work import publish, secure
+from worktrees.commit_work import Secured
 from worktrees.environments import Environment, release
 from worktrees.merge import diff
 from worktrees.removal import remove
-from worktrees.rescue import Secured
 
 Alive = Callable[[Path], Sequence[int]]
 KEPT = ["done.txt", "left.txt"]

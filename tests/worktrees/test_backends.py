@@ -19,7 +19,8 @@ from tests.support import small_disk
 from tests.worktrees.conftest import make_world
 from tests.worktrees.killing import died_at
 from tests.worktrees.workshop import FILES, Workshop, at_work, contents, make_workshop
-from worktrees import collect_work, landing, merge, removal, rescue, templates
+from worktrees import collect_work, landing, merge, removal, templates
+from worktrees import commit_work as rescue
 from worktrees.backends import BACKENDS, best, mounts, named, survey
 from worktrees.environments import Environment, Warm, create, environment_path, open_env, release
 from worktrees.private_repository import beside

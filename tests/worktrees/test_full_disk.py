@@ -14,7 +14,8 @@ from supervisor.sandbox import executors
 from supervisor.sandbox.executors import Executor
 from tests import support
 from tests.worktrees.conftest import World, make_world
-from worktrees import collect_work, rescue
+from worktrees import collect_work
+from worktrees import commit_work as rescue
 from worktrees.environments import Environment
 
 LEFT = os.urandom(40_000)

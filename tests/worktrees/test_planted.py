@@ -15,9 +15,9 @@ import pytest
 
 from tests.worktrees.conftest import World
 from worktrees.collect_work import secure
+from worktrees.commit_work import Secured
 from worktrees.environments import Environment, release
 from worktrees.removal import remove
-from worktrees.rescue import Secured
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.in_turns]  # a git that waits for a pipe does so for ever
 

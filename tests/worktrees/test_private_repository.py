@@ -15,7 +15,8 @@ from supervisor.host import untrusted_fs
 from supervisor.host.untrusted_fs import remove_tree
 from tests.host.test_trees import dig
 from tests.worktrees.kinds_of_repositories import PEOPLES, shallow, with_configured_worktrees
-from worktrees import changes, private_repository, rescue
+from worktrees import changes, private_repository
+from worktrees import commit_work as rescue
 from worktrees.collect_work import publish, secure
 from worktrees.environments import Environment, release
 from worktrees.removal import remove

@@ -13,8 +13,8 @@ import pytest
 from tests.support import git, wait_until
 from worktrees import pack_import
 from worktrees.collect_work import publish, secure, set_apart, snapshot
+from worktrees.commit_work import Secured
 from worktrees.environments import Environment
-from worktrees.rescue import Secured
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,10 +12,10 @@ import pytest
 from supervisor.kernel.errors import Refused
 from tests.worktrees.rewriting import HISTORIES, Agent, amend, detached_before_its_work, rebase, reset_to_the_base
 from worktrees.collect_work import Why, secure, snapshot
+from worktrees.commit_work import Secured
 from worktrees.environments import Environment, release
 from worktrees.landing import Moved, take
 from worktrees.removal import Keep, forget, inspect, remove, sweep
-from worktrees.rescue import Secured
 
 if TYPE_CHECKING:
     from tests.worktrees.conftest import World
@@ -117,7 +117,7 @@ def test_clean_takes_no_worktree_whose_tips_are_on_no_ref(
     world: World, env: Environment, nobody_alive: Alive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("worktrees.removal._ROUNDS", 2)
-    monkeypatch.setattr("worktrees.rescue.KEPT_AT_REMOVAL", 50)
+    monkeypatch.setattr("worktrees.commit_work.KEPT_AT_REMOVAL", 50)
     release(env)
     made = lines(world, env, 275)
     assert not sweep(env, nobody_alive)

@@ -27,7 +27,7 @@ import psutil
 from agents import zygote
 from agents.tmux import Tmux
 from supervisor.client import protocol, start
-from supervisor.host import cores, processes, scratch, secrets
+from supervisor.host import attempt_tokens, cores, processes, scratch, secrets
 from supervisor.host.paths import Home
 from supervisor.kernel import codec, records
 from supervisor.kernel.errors import HostError, NightcrewError, TimedOut, ToolFailed, last_line
@@ -409,7 +409,7 @@ class SupervisedRun:
         make_repository(root, 1, files=3)
         views = self.living(root, *(TaskSpec(f"a{number}", f"a{number}", "shell", ("sleep", "36000")) for number in range(count)))
         secret = secrets.own(self.home.secret)
-        return self.repository(root), views, [secrets.derive(secret, view.id, view.epoch) for view in views]
+        return self.repository(root), views, [attempt_tokens.derive(secret, view.id, view.epoch) for view in views]
 
     def until_running(self, run: str) -> None:
         """Wait until the ledger has every task of `run` as running."""

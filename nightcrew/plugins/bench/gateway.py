@@ -25,7 +25,7 @@ from nightcrew.plugins.bench.crews import MB, Say, cpu_s
 from nightcrew.plugins.bench.figures import Aim, median_ms, milli, quantile, rows
 from supervisor.gateway.admission.traffic import Traffic
 from supervisor.gateway.admission.types import Agent, Arrived, End, Ended, LaneKey, Usage
-from supervisor.host import files, secrets
+from supervisor.host import attempt_tokens, files, secrets
 from supervisor.host.paths import Home
 from supervisor.kernel.decision import MarkRunning, SetState, Start
 from supervisor.kernel.errors import ToolFailed
@@ -165,7 +165,7 @@ def agents(home: Home, count: int) -> list[str]:
         ledger.commit([Start(name, 1, "") for name in names])
         ledger.commit([MarkRunning(name, 1) for name in names])
     secret = secrets.own(home.secret)
-    return [secrets.derive(secret, name, 1) for name in names]
+    return [attempt_tokens.derive(secret, name, 1) for name in names]
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ from typing import Any, Literal
 from agents.kinds import Kind
 from nightcrew.plugins.bench.crews import SupervisedRun, make_repository, private_place
 from nightcrew.plugins.sim.child import Simulator
-from nightcrew.plugins.sim.settings import Fault
+from nightcrew.plugins.sim.faults import Fault
 from supervisor.host import files
 from supervisor.kernel.errors import one_line
 from supervisor.kernel.gateway_settings import Limits

@@ -29,7 +29,7 @@ from supervisor.features.trace.rows import RunFacts
 from supervisor.features.trace.rules import AttemptFacts, Request, Span, What
 from supervisor.features.trace.view import Books
 from supervisor.gateway.account import queries as reading
-from supervisor.gateway.keys import Redactor
+from supervisor.gateway.provider_keys import Redactor
 from supervisor.host import secrets
 from supervisor.host.paths import Home
 from supervisor.kernel import telemetry as rules

@@ -15,8 +15,9 @@ import json
 from collections.abc import Callable
 
 from nightcrew.plugins.sim.account import label
+from nightcrew.plugins.sim.faults import Fault
 from nightcrew.plugins.sim.server import Running, running, serve_until_stopped
-from nightcrew.plugins.sim.settings import Fault, SimSettings, WindowLimit
+from nightcrew.plugins.sim.settings import SimSettings, WindowLimit
 
 __all__ = ["Fault", "Running", "SimSettings", "WindowLimit", "label", "running", "serve"]
 

@@ -14,7 +14,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from nightcrew.plugins.sim.dialects import BYTES_PER_TOKEN, Ask, Failure, Gauge
-from nightcrew.plugins.sim.settings import Fault, SimSettings
+from nightcrew.plugins.sim.faults import Fault
+from nightcrew.plugins.sim.settings import SimSettings
 from supervisor.gateway.admission.types import Usage
 from supervisor.host.clock import Clock
 from supervisor.kernel.gateway_settings import Limits

@@ -22,7 +22,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from nightcrew.plugins.sim.account import Tally, label
-from nightcrew.plugins.sim.settings import Fault, SimSettings
+from nightcrew.plugins.sim.faults import Fault
+from nightcrew.plugins.sim.settings import SimSettings
 from supervisor.kernel.errors import ToolFailed
 
 

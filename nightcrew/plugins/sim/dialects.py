@@ -14,7 +14,8 @@ from datetime import UTC, datetime
 from itertools import accumulate, count, pairwise
 from typing import Any, ClassVar
 
-from nightcrew.plugins.sim.settings import Fault, Reason, shell_call
+from nightcrew.plugins.sim.faults import Fault, Reason
+from nightcrew.plugins.sim.settings import shell_call
 from supervisor.gateway.admission.types import Usage
 
 WORDS: Mapping[int, str] = {

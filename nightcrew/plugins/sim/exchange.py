@@ -32,7 +32,8 @@ from nightcrew.plugins.sim.account import (
     without_secrets,
 )
 from nightcrew.plugins.sim.dialects import Answer, Ask, Dialect, Failure, Frame, compact, compose
-from nightcrew.plugins.sim.settings import NO_FAULT, Fault, FaultBook, Manner, SimSettings, Wire
+from nightcrew.plugins.sim.faults import NO_FAULT, Fault, FaultBook, Manner, Wire
+from nightcrew.plugins.sim.settings import SimSettings
 from supervisor.gateway.admission.types import Usage
 from supervisor.host.clock import Clock, SystemClock
 

@@ -19,7 +19,8 @@ from aiohttp import web
 from nightcrew.plugins.sim.account import add_usage, label, model_class, tokens_of
 from nightcrew.plugins.sim.dialects import Anthropic, Ask, Chat, Dialect, Failure, Gemini, Responses, compact
 from nightcrew.plugins.sim.exchange import SIMULATED, Exchange, Provider, Refused, arrive, key_of
-from nightcrew.plugins.sim.settings import Fault, SimSettings
+from nightcrew.plugins.sim.faults import Fault
+from nightcrew.plugins.sim.settings import SimSettings
 from supervisor.host.clock import Clock
 from supervisor.kernel.gateway_settings import Limits
 

@@ -18,7 +18,8 @@ from agents import trust
 from agents.conversation import DEFAULT_MODEL
 from agents.kinds import kinds, of_task
 from supervisor.client import protocol
-from supervisor.doctor import examine, machine, state
+from supervisor.doctor import examine, machine
+from supervisor.doctor import state_directory as state
 from supervisor.doctor.examine import Check, CheckContext, Checked, Finding, State, fail, ok, unknown, warn
 from supervisor.gateway.account.charges import Prices
 from supervisor.gateway.admission.types import Agent, Usage

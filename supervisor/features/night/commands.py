@@ -20,8 +20,8 @@ import click
 from supervisor.cli.main import LazyGroup
 from supervisor.client import common, follow
 from supervisor.client.names import run_id
-from supervisor.features.night import morning_pages
-from supervisor.features.night import morning_report as night_report
+from supervisor.features.night import morning_json as night_report
+from supervisor.features.night import morning_report as morning_pages
 from supervisor.features.night.morning_rows import DIFF_BYTES, DIFFS_BYTES, Diff, Found, Night, Task
 from supervisor.host import files, untrusted_fs
 from supervisor.host.paths import Home, home
@@ -144,7 +144,7 @@ def _evening(plan: Path, options: Mapping[str, Any], due: datetime | None) -> Ev
 def _tried(where: Home, submission: Submission, models: GatewaySettings, context: CheckContext, repository: Repository) -> list[Tried]:
     """What came of the gates and the calls. Nothing is begun on a disk that is too full for it; calls need no base of the plan's."""
     from supervisor.client import submit
-    from supervisor.doctor import state
+    from supervisor.doctor import state_directory as state
     from supervisor.doctor.examine import State
     from supervisor.features.night import check as night_check
 

@@ -1,495 +1,571 @@
-"""The morning report as JSON."""
+"""What all three forms of the morning report say, in sentences and numbers, and its document, which is rendered as HTML and Markdown."""
 
 from __future__ import annotations
 
-import json
-import math
-import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from shlex import quote
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
-from supervisor import __version__
-from supervisor.features.night import morning_pages, morning_rows
-from supervisor.features.night.morning_rows import (
-    NOBODY_LOOKED,
-    Attempt,
-    Diff,
-    Event,
-    Found,
-    Night,
-    Rows,
-    RowsRow,
-    Span,
-    Spent,
-    Task,
-    Times,
-    Work,
-    all_spent,
-)
-from supervisor.gateway.admission.types import Usage
-from supervisor.host.paths import Home
-from supervisor.kernel.format import rfc3339
-from supervisor.kernel.names import rescue_ref, tips_ref
-from supervisor.kernel.result import tampering
-from supervisor.kernel.retry import GATE
+from supervisor.features.night import morning_rows
+from supervisor.features.night.morning_rows import Night, Spent, Task
+from supervisor.kernel.ansi import in_texts
+from supervisor.kernel.format import UNKNOWN, duration, listed, many, money, percent, short, stamped
 from supervisor.kernel.states import TaskState
-from supervisor.results import comparison
-from supervisor.views import status
-from supervisor.views.report.words import command
+from supervisor.views import document
+from supervisor.views.document import (
+    Block,
+    Card,
+    Document,
+    Figures,
+    Items,
+    Lane,
+    Lanes,
+    Line,
+    Patch,
+    Section,
+    Span,
+    Table,
+    Text,
+    Verdict,
+    code,
+    command,
+    spaced,
+    state,
+    strong,
+)
+from supervisor.views.report.pages import choices, waits
 
-# Model
-# -----
-# A run's rows as a `Night`. `build` is pure; `read` reads the rows first.
-#
-# Of what an attempt took the gateway's account is the source; where it has been pruned since and the attempt's result knows of
-# more, the result is.
+Shape = Mapping[str, Any]
+NO_CAUSE = "no cause was recorded"
+ELSEWHERE = "left commits that are not on its branch; a ref of their own keeps them"
+NAMES_SHOWN = 40
+"""Names of tasks in a sentence."""
+FILES_SHOWN = 8
+"""Names of files that conflict, of one branch with another."""
 
 
-def read(home: Home, run: str, now: float | None = None) -> Night:
-    """What a run (its full id) came to by `now`, wall clock. Raises NotFound and LedgerError."""
-    return build(morning_rows.read(home, run), time.time() if now is None else now)
+# The verdict
+# -----------
 
 
-def build(found: Rows, now: float) -> Night:
-    """The same from rows that were read."""
-    closed = float(found.night["ended"] or 0.0) if found.night else 0.0
-    reading = _Reading(found, closed or now)
-    tasks = tuple(reading.task(row) for row in found.tasks)
-    over = bool(closed) or all(task.final for task in tasks)
-    last = max((attempt.ended or 0.0 for task in tasks for attempt in task.attempts), default=0.0)
-    ended = (closed or last or found.run["created"]) if over else None
-    began = float(found.night["began"]) if found.night else float(found.run["created"])
-    return Night(
-        run=found.run["id"],
-        title=found.run["title"],
-        root=found.run["root"],
-        base=found.run["base"],
-        base_oid=found.run["base_oid"],
-        submitted=found.run["created"],
-        began=began,
-        ended=ended,
-        now=now,
-        terms=found.night,
-        before=found.before,
-        tasks=_thinned(tasks, (ended or now) - began),
-        by_model=reading.by_model(),
-        events=tuple(morning_rows.of(found.journal, found.breakers, found.run["id"], max(ended or now, last))),
-        trouble=tuple(filter(None, [found.trouble, *reading.damaged])),
-        waits=found.waited,
-        groups=tuple(found.groups),
+def verdict(night: Night) -> Verdict:
+    """Whether the night succeeded, in one sentence: `word`, a colon and `sentence`. Of a night of which less than half is done it says that
+    it failed."""
+    what = f"The {noun(night)}"
+    total, done = len(night.tasks), sum(task.state is TaskState.DONE for task in night.tasks)
+    if not total:
+        return Verdict("bad", "✗", f"{what} failed", "it has no task, so nothing ran.")
+    count = f"{done or 'none'} of {many(total, 'task')} {'are' if done > 1 else 'is'} done"
+    rest = listed([count, *_rest(night)])
+    if night.ended is None:
+        return Verdict("open", "●", f"{what} goes on", f"{rest}; {cost(night.spent)} so far.")
+    if done == total:
+        ready = sum(task.ready for task in night.tasks)
+        all_of = "its task is done" if total == 1 else f"all {total:,} tasks are done"
+        return Verdict(
+            "good", "✓", f"{what} succeeded", f"{all_of}, {ready or 'none'} left commits to take, and it cost {cost(night.spent)}."
+        )
+    if not any(task.attempts for task in night.tasks):
+        return Verdict("bad", "✗", f"{what} failed", f"none of {many(total, 'task')} was started.")
+    if not done:
+        return Verdict("bad", "✗", f"{what} failed", f"{rest}.")
+    if 2 * done < total:
+        return Verdict("bad", "✗", f"{what} failed for the most part", f"{rest}.")
+    return Verdict("part", "!", f"{what} succeeded in part", f"{rest}.")
+
+
+def noun(night: Night) -> str:
+    return "night" if night.terms else "run"
+
+
+def _rest(night: Night) -> list[str]:
+    """What became of the tasks that are not done, each counted once."""
+    asking = {task.id for task in night.needing}
+    counts: Counter[str] = Counter(_fate(task, asking) for task in night.tasks if task.state is not TaskState.DONE)
+    return [f"{counts[fate]:,} {_verb(fate, counts[fate])}" for fate in _FATES if counts[fate]]
+
+
+_FATES = ("needs you", "failed", "quarantined", "unfinished", "running", "waits", "never started")
+
+
+def _fate(task: Task, asking: set[str]) -> str:
+    if task.id in asking:
+        return "needs you"
+    if task.final and not task.attempts:
+        return "never started"
+    if task.state in (TaskState.RUNNING, TaskState.FAILED, TaskState.QUARANTINED):
+        return str(task.state)
+    return "unfinished" if task.final else "waits"
+
+
+def _verb(fate: str, count: int) -> str:
+    one = count == 1
+    return {
+        "needs you": "needs you" if one else "need you",
+        "quarantined": "was quarantined" if one else "were quarantined",
+        "unfinished": "did not finish",
+        "running": "runs" if one else "run",
+        "waits": "waits" if one else "wait",
+    }.get(fate, fate)
+
+
+def commonest(night: Night) -> str:
+    """The reason that most of the tasks have that did not end well or never started; empty when no two share one."""
+    reasons = Counter(said for task in (*night.unwell, *night.unstarted) if task.final and (said := _said(task)))
+    if not reasons or (found := reasons.most_common(1)[0])[1] < 2:
+        return ""
+    return f"The commonest reason, {found[1]} times: {found[0]}"
+
+
+def reason(task: Task) -> str:
+    """Why a task is in its state, without the state itself."""
+    said = _said(task)
+    last = task.attempts[-1].why if task.attempts else ""
+    if said and last and said not in last and task.state is TaskState.EXPIRED:
+        return f"{said}; its last attempt: {last}"
+    return said or last
+
+
+def _said(task: Task) -> str:
+    return task.reason.removeprefix(f"{task.state}: ").removeprefix(str(task.state)).strip()
+
+
+# Money, tokens and time
+# ----------------------
+
+
+def cost(spent: Spent) -> str:
+    """`$4.21`, `at least $4.21`, or that it is not known."""
+    if not spent.unpriced:
+        return money(spent.known_usd)
+    return f"at least {money(spent.known_usd)}" if spent.known_usd else "a price that is not known"
+
+
+def price(spent: Shape) -> str:
+    """The same of a shape in a table: `$4.21`, `>$4.21`, `?` or a dash."""
+    if not spent["requests"] and not spent["tokens"]["total"]:
+        return UNKNOWN
+    if not spent["unpriced"]:
+        return money(spent["known_usd"])
+    return f">{money(spent['known_usd'])}" if spent["known_usd"] else "?"
+
+
+def tokens(spent: Shape) -> str:
+    total = spent["tokens"]["total"]
+    return short(total) if total else UNKNOWN
+
+
+def clock(iso: str | None, zoned: bool) -> str:
+    """The time of day where the report is written, with the name of the zone when more than one holds in the night."""
+    return f"{local(iso):%H:%M %Z}" if iso and zoned else f"{local(iso):%H:%M}" if iso else UNKNOWN
+
+
+def period(run: Shape, generated: str) -> str:
+    """`2026-11-22 22:30 CET to 06:41 CET`; of one that goes on, until when is known of it."""
+    began, last = local(run["began"]), run["ended"] or generated
+    until = f"{local(last):%H:%M %Z}" if local(last) - began < timedelta(hours=24) else stamped(last)
+    return f"{stamped(run['began'])} to {until}" if run["ended"] else f"since {stamped(run['began'])}, written at {until}"
+
+
+def local(iso: str) -> datetime:
+    return datetime.fromisoformat(iso).astimezone()
+
+
+def zoned(shape: Shape) -> bool:
+    """Whether the clock was put forward or back in the night."""
+    run = shape["run"]
+    moments = [local(run[name]).utcoffset() for name in ("began", "ended", "until") if run[name]]
+    return len(set(moments)) > 1
+
+
+# Rows that both pages have
+# -------------------------
+
+
+def sums(shape: Shape) -> list[tuple[str, str]]:
+    """The night's own terms and figures, a name and a text each."""
+    run, found = shape["run"], shape["figures"]
+    spent, several = found["spent"], zoned(shape)
+    cap = f", at most {money(run['cost_max'])}" if run["cost_max"] else ""
+    until = f", until {clock(run['until'], several)}" if run["until"] else ""
+    yet = "" if run["ended"] else " by now"
+    return [
+        ("Tasks done", f"{found['states'].get('done', 0):,} of {found['tasks']:,}"),
+        ("Time", f"{duration(found['night_s'])}{yet}{until}"),
+        ("Cost", f"{price(spent) if spent['requests'] else 'nothing'}{cap}"),
+        ("Tokens", f"{tokens(spent)}, {percent(spent['cache_hits'])} of the input from a cache" if spent["tokens"]["total"] else "none"),
+        ("Attempts", f"{found['attempts']:,}, {found['again']:,} of them again"),
+        ("At the provider", f"{many(spent['requests'], 'request')}, {spent['refused']:,} refused with 429"),
+    ]
+
+
+TASK_FIGURES = ("Cost", "Tokens", "Cache ratio", "Working", "Waiting", "Attempts")
+"""Columns of the table of tasks after name and state. Waiting is for tokens, for a slot, for a person and in pauses."""
+
+
+def task_figures(one: Shape) -> list[tuple[str, str]]:
+    """A task's cells in these columns, each with its head; a dash for what nobody knows."""
+    spent, times = one["spent"], one["times"]
+    waits = sum(times[name] for name in ("tokens_s", "slot_s", "person_s", "paused_s"))
+    lasts = [duration(value) if times["measured"] else UNKNOWN for value in (times["working_s"], waits)]
+    return list(zip(TASK_FIGURES, [price(spent), tokens(spent), percent(spent["cache_hits"]), *lasts, f"{one['attempts']:,}"], strict=True))
+
+
+def time_rows(times: Shape) -> list[tuple[str, float, float | None]]:
+    """Where the agents' time went: the words, the seconds, and the part of all of it."""
+    rows = [
+        ("at models", times["model_s"]),
+        ("own work and tools", times["own_s"]),
+        ("waiting for tokens", times["tokens_s"]),
+        ("waiting for a person", times["person_s"]),
+        ("paused", times["paused_s"]),
+        ("starting", times["launch_s"]),
+        ("waiting for a slot", times["slot_s"]),
+    ]
+    whole = sum(value for _, value in rows)
+    return [(words, value, value / whole if whole else None) for words, value in rows]
+
+
+def compared(shape: Shape) -> list[tuple[str, str, str]]:
+    """Two nights: a name, this one and the other."""
+    this, other = shape["figures"], shape["against"]["figures"]
+
+    def row(found: Shape) -> list[str]:
+        spent, times = found["spent"], found["times"]
+        return [
+            f"{found['states'].get('done', 0):,} of {found['tasks']:,}",
+            f"{found['needs']:,}",
+            f"{found['ready']:,}",
+            f"{found['again']:,}",
+            f"{found['outages']:,}",
+            duration(found["night_s"]),
+            price(spent),
+            _each(spent, found),
+            tokens(spent),
+            percent(spent["cache_hits"]),
+            duration(times["working_s"]),
+            duration(times["tokens_s"]),
+            duration(times["slot_s"]),
+            duration(found["alone_s"]),
+        ]
+
+    return list(zip(_COMPARED, row(this), row(other), strict=True))
+
+
+def _each(spent: Shape, found: Shape) -> str:
+    done = found["states"].get("done", 0)
+    return money(spent["cost_usd"] / done) if done and spent["cost_usd"] is not None and spent["requests"] else UNKNOWN
+
+
+_COMPARED = (
+    "Tasks done",
+    "Need a person",
+    "Ready to take",
+    "Attempts again",
+    "Outages",
+    "Time",
+    "Cost",
+    "Cost of a task that is done",
+    "Tokens",
+    "Input from a cache",
+    "Agents working",
+    "Waiting for tokens",
+    "Waiting for a slot",
+    "One at a time (estimate)",
+)
+
+
+def event_time(event: Shape, several: bool) -> str:
+    """`01:10 to 01:25`, `01:10, still`, `01:10`."""
+    if event["until"] is None:
+        return clock(event["at"], several) + (", still" if event["lasts"] else "")
+    return f"{clock(event['at'], several)} to {clock(event['until'], several)}"
+
+
+def conflict(one: Shape, on: str) -> list[str]:
+    """Of what is ready to take: each branch that it would conflict with, and in which files."""
+    base = [f"conflicts with {on} in {files(one['conflicts_with_base'])}"] if one["conflicts_with_base"] else []
+    return base + [f"conflicts with {other['name']} in {files(other['files'])}" for other in one["conflicts_with"]]
+
+
+def files(names: Sequence[str]) -> str:
+    return listed(names, FILES_SHOWN)
+
+
+def alone(shape: Shape) -> str:
+    """What it would have cost with one agent at a time."""
+    found = shape["alone"]
+    if not found["times"]:
+        return "No attempt has ended, so there is nothing to compare."
+    return (
+        f"One agent at a time it would have taken about {duration(found['seconds'])}, {found['times']:.1f} times the "
+        f"{duration(found['together_s'])} from the first start to the last end; its tokens would have cost the same."
     )
 
 
-def _thinned(tasks: tuple[Task, ...], length_s: float) -> tuple[Task, ...]:
-    every = {f"{task.id}:{one.epoch}": one.spans for task in tasks for one in task.attempts}
-    thin = morning_rows.thinned(every, max(1.0, length_s))
-    return tuple(
-        replace(task, attempts=tuple(replace(one, spans=tuple(thin[f"{task.id}:{one.epoch}"])) for one in task.attempts)) for task in tasks
+HOW_ALONE = (
+    "This is an estimate. It is the sum, over all attempts that have ended, of their start, their time at models and their own work, as "
+    "their accounts say (of one without an account the time that it lived); the waits for a slot, for tokens, for a person and in pauses "
+    "are left out. Alone an agent would have had the machine and the limits for itself, and its cache would have been used at other times."
+)
+
+
+# What a page shows
+# -----------------
+
+QUESTION_LINES, TEXT_MAX = 30, 1000
+"""Of a text that an agent or a provider wrote; night.json has all of it."""
+_TAB = 4
+
+
+def shown(shape: Shape) -> dict[str, Any]:
+    """The report as a page draws it: every text is harmless to look at, and those of several lines are lists of lines."""
+    needs = [one | {"question": lines(one["question"])[:QUESTION_LINES], "diff": _diff(one)} for one in shape["needs"]]
+    unwell = [one | {"diff": _diff(one), "printed": lines(one["printed"])} for one in shape["unwell"]]
+    facts: dict[str, Any] = in_texts({**shape, "needs": needs, "unwell": unwell}, _cut)
+    return facts
+
+
+def _cut(text: str) -> str:
+    """Without its end, when it is very long."""
+    return text if len(text) <= TEXT_MAX else f"{text[:TEXT_MAX]}…"
+
+
+def lines(text: str) -> list[str]:
+    return [line.expandtabs(_TAB).rstrip() for line in text.split("\n") if line.strip()]
+
+
+def _diff(one: Shape) -> dict[str, Any] | None:
+    found = one["diff"]
+    return found and {"lines": [line.expandtabs(_TAB) for line in found["text"].removesuffix("\n").split("\n")], "note": found["note"]}
+
+
+# The pages
+# ---------
+
+
+TICKS = 5
+"""Labels that a phone has room for below the lanes."""
+_BAD = frozenset({"failed", "quarantined", "cancelled", "expired"})
+
+
+def of_night(shape: Shape) -> Document:
+    """The document for a night's report (`report.of`)."""
+    facts = shown(shape)
+    run, found, several = facts["run"], facts["verdict"], zoned(facts)
+    trouble = f"Not everything could be read: {facts['trouble'][0]}" if facts["trouble"] else ""
+    troubles = [one for one in facts["events"] if one["kind"] in ("outage", "breaker")]
+    moments = [one for one in facts["events"] if one["kind"] not in ("outage", "breaker")]
+    return Document(
+        brand="morning report" if run["night"] else "report of a run",
+        title=run["title"] or run["id"],
+        verdict=Verdict(found["kind"], found["sign"], f"{found['word']}:", found["sentence"]),
+        notes=[note for note in (found["why"], trouble) if note],
+        meta=[code(facts["repository"]["root"]), period(run, facts["generated"])],
+        sections=[
+            _cards("needs", "Needs you", [_need(one) for one in facts["needs"]]),
+            _cards("unwell", "Did not end well", [_unwell(one) for one in facts["unwell"]]),
+            choices(facts.get("choices") or ()),
+            _ready(facts),
+            _cards("elsewhere", "Commits elsewhere", [_elsewhere(one) for one in facts["elsewhere"]]),
+            Section("cost", "Cost and tokens", list(_cost(facts)), "Cost"),
+            Section("time", "Where the time went", list(_time(facts, several)), "Time"),
+            waits(facts.get("waits")),
+            Section("again", "Retries and outages", list(_again(facts["again"], troubles, several)), "Retries and outages"),
+            _table("machine", "Moments", ["When", "What"], [_event(one, several) for one in moments]),
+            _cards("unstarted", "Not started", [_group(one) for one in facts["unstarted"]]),
+            _against(facts),
+            _cards("trouble", "Could not be read", [Card([Text(what)]) for what in facts["trouble"]]),
+        ],
+        footer=[_provenance(facts)],
     )
 
 
-@dataclass
-class _Reading:
-    """The rows by task and attempt, and what was found to be damaged in them."""
-
-    found: Rows
-    now: float
-    """To when the lane of an attempt reaches that has no end: a person may hold one beyond the end of its night."""
-    damaged: list[str] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self._attempts = _by(self.found.attempts, "task")
-        self._journal = _by((row for row in self.found.journal if row["task"] is not None), "task")
-        self._requests = _by(self.found.requests, "agent", "epoch")
-        self._waits = _by(self.found.waits, "agent", "epoch")
-        self._chosen = comparison.chosen(self.found.groups)
-        self._forgotten: list[tuple[str, Spent]] = []
-
-    def by_model(self) -> dict[str, Spent]:
-        """All that was spent, by the model that answered; call it when every task was read."""
-        parts: dict[str, list[Spent]] = {}
-        for model, spent in [*((row["model"], _of_rows([row])) for row in self.found.requests), *self._forgotten]:
-            parts.setdefault(model, []).append(spent)
-        summed = {model: all_spent(some) for model, some in parts.items()}
-        return dict(sorted(summed.items(), key=lambda item: (-item[1].known_usd, -item[1].tokens.total, item[0])))
-
-    def task(self, row: RowsRow) -> Task:
-        attempts = self._attempts.get((row["id"],), [])
-        results = [self._shape(one, "result") for one in attempts]
-        newest = results[-1] if results else {}
-        state, spec = TaskState(row["state"]), _parsed(row["spec"]) or {}
-        asked = _asked(self._journal.get((row["id"],), []), row["epoch"]) if state is not TaskState.DONE else None
-        return Task(
-            id=row["id"],
-            name=row["name"],
-            title=row["title"],
-            kind=str(spec.get("kind", "")),
-            state=state,
-            reason=row["reason"],
-            attempts=tuple(self._attempt(one, result) for one, result in zip(attempts, results, strict=True)),
-            work=_work_model(attempts[-1], newest) if attempts else None,
-            said=status.last_message(newest) if isinstance(newest.get("agent"), dict) else "",
-            question=asked[1] if asked else "",
-            asked_at=asked[0] if asked else None,
-            tampering=tuple(tampering(newest) if isinstance(newest.get("notes"), list) else ()),
-            elsewhere=_elsewhere(attempts[-1], newest) if attempts and state is TaskState.DONE else (),
-            chosen=self._chosen.get(row["id"], True),
-        )
-
-    def _attempt(self, row: RowsRow, result: Mapping[str, Any]) -> Attempt:
-        account = self._shape(row, "account")
-        times = _times(account)
-        return Attempt(
-            epoch=row["epoch"],
-            created=row["created"],
-            ended=row["ended"] if row["end"] else None,
-            end=row["end"],
-            why=row["end_cause"] or row["stop_why"],
-            cause=row["cause"],
-            spent=self._spent(row, result),
-            times=times,
-            spans=tuple(morning_rows.flat(self._spans(row, account))),
-        )
-
-    def _spent(self, row: RowsRow, result: Mapping[str, Any]) -> Spent:
-        """The larger of both: see the module. What the account has forgotten of the difference is kept by its model."""
-        counted = _of_rows(self._requests.get((row["task"], row["epoch"]), []))
-        told = _of_result(result)
-        if told.tokens.total <= counted.tokens.total:
-            return counted
-        named = {str(one.get("answered", "")) for one in _list(result, "models") if isinstance(one, dict)}
-        self._forgotten.append((next(iter(named)) if len(named) == 1 else "", _minus(told, counted)))
-        return replace(told, known_usd=max(told.known_usd, counted.known_usd), refused=counted.refused)
-
-    def _spans(self, row: RowsRow, account: Mapping[str, Any]) -> list[Span]:
-        created, end = row["created"], (row["ended"] if row["ended"] is not None else max(row["created"], self.now))
-        launch_s = _number(account, "launch_s") if "wall_s" in account else max(0.0, (row["started"] or end) - created)
-        began = min(end, created + launch_s)
-        found: list[Span] = [(created - _number(account, "slot_queue_s"), created, "slot")]
-        found += [(created, began, "launch"), (began, end, "work")]
-        waits = self._waits.get((row["task"], row["epoch"]), [])
-        found += [(max(began, one["begin"]), min(end, one["end"]), "tokens") for one in waits]
-        rows = [one for one in self._journal.get((row["task"],), []) if one["epoch"] == row["epoch"]]
-        return found + _stops(rows, began, end)
-
-    def _shape(self, row: RowsRow, name: str) -> dict[str, Any]:
-        """A column's JSON object; empty when there is none, and when it is damaged, which is noted."""
-        text = row.get(name)
-        if not text:
-            return {}
-        if (shape := _parsed(text)) is None:
-            self.damaged.append(f"the {name} of {row['task']}, attempt {row['epoch']}, is damaged")
-        return shape or {}
+def _cards(name: str, title: str, cards: Sequence[Card]) -> Section:
+    return Section(name, title, [Items(cards)] if cards else [], title, len(cards))
 
 
-def _by(some: Iterable[RowsRow], *names: str) -> dict[tuple[Any, ...], list[RowsRow]]:
-    found: dict[tuple[Any, ...], list[RowsRow]] = {}
-    for row in some:
-        found.setdefault(tuple(row[name] for name in names), []).append(row)
+def _table(name: str, title: str, heads: Sequence[str], rows: Sequence[Sequence[Line]]) -> Section:
+    return Section(name, title, [Table(heads, rows)] if rows else [])
+
+
+def _head(one: Shape, *more: str | Span) -> Text:
+    title = f" ({one['title']})" if one["title"] and one["title"] != one["name"] else ""
+    return Text((strong(one["name"]), title, *more), "head")
+
+
+def _commands(some: Sequence[str]) -> Text:
+    return Text(spaced(map(command, some)))
+
+
+def _patch(diff: Shape | None) -> Iterator[Text | Patch]:
+    if diff and diff["lines"] != [""]:
+        yield Patch(diff["lines"], "What it changed")
+    if diff and diff["note"]:
+        yield Text(diff["note"], "note")
+
+
+def _need(one: Shape) -> Card:
+    return Card([_head(one), *(Text(line, "ask") for line in one["question"]), *_patch(one["diff"]), _commands(one["commands"])])
+
+
+def _unwell(one: Shape) -> Card:
+    said = [Text(f"It said last: {one['said']}", "note")] if one["said"] and not one["printed"] else []
+    printed = [Patch(one["printed"])] if one["printed"] else []
+    tampering = [Text(Span(f"tampering: {what}", "bad")) for what in one["tampering"]]
+    head = _head(one, " ", state(one["state"]))
+    return Card(
+        [head, Text(one["reason"], "ask"), *printed, *said, *tampering, *_patch(one["diff"]), _commands(one["commands"])], is_bad=True
+    )
+
+
+def _ready(facts: Shape) -> Section:
+    left = [one for one in facts["ready"] if not one["taken"]]
+    taken = [one["name"] for one in facts["ready"] if one["taken"]]
+    on, not_tried = facts["repository"]["on"], facts["not_tried"]
+    tried = f"Each was merged on trial into {on} and with each other, without touching anything."
+    tried += f" {many(not_tried, 'pair')} of branches were too many to try." if not_tried else ""
+    blocks: list[Block] = [Text(f"{tried} Run the commands in the repository.", "lead")] if left and on else []
+    blocks += [Items([_takeable(one, on) for one in left])] if left else [Text("Nothing is left to take." if taken else "Nothing to take.")]
+    blocks += [Text(f"Taken already: {listed(taken, NAMES_SHOWN)}.", "note")] if taken else []
+    return Section("ready", "Ready to take", blocks, "To take", len(left))
+
+
+def _takeable(one: Shape, on: str) -> Card:
+    gate = Span("its gate passed", "good") if one["gate"] == "passed" else Span(f"its gate: {one['gate']}", "bad")
+    size = f"{many(one['commits'], 'commit')}, {many(one['files'], 'file')} (+{one['plus']:,} −{one['minus']:,})"
+    flags = [gate if one["gate"] else Span("it has no gate", "muted")]
+    flags += [Span(f"tampering: {what}", "bad") for what in one["tampering"]]
+    flags += [Span("its branch was removed", "warn")] if one["gone"] else []
+    flags += [Span(what, "warn") for what in conflict(one, on)]
+    return Card([_head(one, f", {size}"), *map(Text, flags), Text(command(one["command"]))])
+
+
+def _elsewhere(one: Shape) -> Card:
+    return Card([_head(one, " ", state(one["state"])), Text(f"It {ELSEWHERE}."), _commands(one["commands"])])
+
+
+def _cost(facts: Shape) -> Iterator[Block]:
+    spent = facts["figures"]["spent"]
+    yield Figures(sums(facts))
+    if facts["models"]:
+        heads = ["Model", "Cost:", "Requests:", "Input:", "To cache:", "From cache:", "Output:", "Cache ratio:"]
+        yield Table(heads, [_model(one) for one in facts["models"]])
+    if spent["unpriced"]:
+        yield Text(f"{many(spent['unpriced'], 'request')} went to models of no known price.", "note")
+    if spent["estimated"]:
+        yield Text(f"Of {many(spent['estimated'], 'request')} the provider never said the tokens; theirs are estimates.", "note")
+    tasks = sorted((one for one in facts["tasks"] if one["attempts"]), key=lambda one: -one["spent"]["known_usd"])
+    if tasks:
+        rows: list[list[Line]] = [[code(one["name"]), state(one["state"]), *(cell for _, cell in task_figures(one))] for one in tasks]
+        yield Table(["Task", "State", *(f"{head}:" for head in TASK_FIGURES)], rows)
+
+
+def _model(one: Shape) -> list[Line]:
+    kinds = [f"{one['tokens'][kind]:,}" for kind in ("input", "cache_write", "cache_read", "output")]
+    name = code(one["model"] or "not known any more")
+    return [name, price(one), f"{one['requests']:,}", *kinds, percent(one["cache_hits"])]
+
+
+def _time(facts: Shape, several: bool) -> Iterator[Block]:
+    times, drawn = facts["figures"]["times"], facts["lanes"]
+    if not drawn["rows"]:
+        return
+    yield _lanes(drawn, several)
+    if times["measured"]:
+        rows: list[list[Line]] = [[name, duration(value), percent(part)] for name, value, part in time_rows(times)]
+        yield Table(["All agents together", "Time:", "Part:"], rows)
+    else:
+        yield Text("Nobody measured it.")
+    if times["unmeasured"]:
+        yield Text(f"Without an account of their time: {many(times['unmeasured'], 'attempt')} (still at work, or lost).", "note")
+    yield Text(alone(facts), "lead")
+    yield Text(facts["alone"]["how"], "note")
+
+
+def _lanes(drawn: Shape, several: bool) -> Lanes:
+    rows = [
+        Lane(f"{row['name']}: {row['state']}", [(*span, "") for span in row["spans"]], row["state"] in _BAD, row["lost"])
+        for row in drawn["rows"]
+    ]
+    used = {kind for row in drawn["rows"] for _, _, kind in row["spans"]}
+    legend = [(kind, words) for kind, words in morning_rows.KINDS.items() if kind in used]
+    legend += [("slept", "the machine slept")] if drawn["slept"] else []
+    return Lanes(rows, drawn["length_s"], [*legend, ("", "✗ an attempt that did not end well")], ticks(drawn, several), drawn["slept"])
+
+
+def ticks(drawn: Shape, several: bool) -> list[tuple[float, str]]:
+    """Where full hours (or minutes) of the local clock lie on the axis, in percent, and what they are called."""
+    zero, length = local(drawn["zero"]), drawn["length_s"]
+    step = next((step for step in document.STEPS_S if step >= 60 and length / step <= TICKS), document.STEPS_S[-1])
+    midnight = zero.replace(hour=0, minute=0, second=0, microsecond=0)
+    at = midnight + timedelta(seconds=step * (1 + (zero - midnight).total_seconds() // step))
+    found: list[tuple[float, str]] = []
+    while (since := (at - zero).total_seconds()) < length and len(found) < 2 * TICKS:
+        found.append((round(100 * since / length, 2), clock(at.isoformat(), several)))
+        at += timedelta(seconds=step)
     return found
 
 
-def _parsed(text: object) -> dict[str, Any] | None:
-    try:
-        found = json.loads(str(text))
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
+def _again(again: Sequence[Shape], troubles: Sequence[Shape], several: bool) -> Iterator[Block]:
+    if troubles:
+        yield Table(["When", "What"], [_event(one, several) for one in troubles])
+    if again:
+        rows = [
+            [code(one["name"]), str(each["epoch"]), clock(each["at"], several), each["cause"] or NO_CAUSE]
+            for one in again
+            for each in one["tries"]
+        ]
+        yield Table(["Task", "Attempt:", "At:", "Because"], rows, f"{many(len(rows), 'further attempt')} of {many(len(again), 'task')}")
 
 
-def _number(shape: Mapping[str, Any], name: str) -> float:
-    """What a result says under a name; 0.0 for what is no number that is finite and not negative."""
-    value = shape.get(name)
-    known = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
-    return float(value) if known and isinstance(value, int | float) else 0.0
+def _event(one: Shape, several: bool) -> list[Line]:
+    lasted = f" ({duration(one['seconds'])})" if one["seconds"] else ""
+    return [f"{event_time(one, several)}{lasted}", one["words"]]
 
 
-def _list(shape: Mapping[str, Any], name: str) -> list[Any]:
-    return value if isinstance(value := shape.get(name), list) else []
+def _group(one: Shape) -> Card:
+    names = listed([task["name"] for task in one["tasks"]], NAMES_SHOWN)
+    return Card([Text((state(one["state"]), f" {one['reason']}")), Text(f"{many(len(one['tasks']), 'task')}: {names}", "note")])
 
 
-def _part(shape: Mapping[str, Any], name: str) -> dict[str, Any]:
-    return value if isinstance(value := shape.get(name), dict) else {}
+def _against(facts: Shape) -> Section:
+    other = facts["against"]
+    if not other:
+        return Section("against", "Compared", [])
+    said = f"With {other['title'] or other['run']}, {stamped(other['began'])}. {other['verdict']}"
+    table = Table(["Figure", "This one:", f"{other['run']}:"], compared(facts))
+    return Section("against", "Compared", [Text(said, "lead"), table], "Compared")
 
 
-def _of_rows(some: Iterable[RowsRow]) -> Spent:
-    kinds = ("input", "output", "cache_read", "cache_write")
-    return all_spent(
-        Spent(row["requests"], Usage(*(row[kind] for kind in kinds)), row["known_usd"], row["unpriced"], row["estimated"], row["refused"])
-        for row in some
-    )
+def _provenance(facts: Shape) -> Line:
+    run, repository = facts["run"], facts["repository"]
+    return (
+        "Run ", code(run["id"]), " of ", code(repository["root"]), ", ", code(repository["base"]), " = ", code(repository["commit"]),
+        f"; written {stamped(facts['generated'])} by nightcrew {facts['nightcrew']}.",
+    )  # fmt: skip
 
 
-def _of_result(result: Mapping[str, Any]) -> Spent:
-    tokens = _part(result, "tokens")
-    usage = Usage(*(int(_number(tokens, kind)) for kind in ("input", "output", "cache_read", "cache_write")))
-    requests = int(sum(_number(one, "requests") for one in _list(result, "models") if isinstance(one, dict)))
-    known = result.get("cost_usd") is not None
-    return Spent(requests, usage, _number(result, "cost_usd"), int(not known and usage.total > 0), int(_number(tokens, "estimated")))
-
-
-def _minus(whole: Spent, part: Spent) -> Spent:
-    kinds = ("input", "output", "cache_read", "cache_write")
-    left = Usage(*(max(0, getattr(whole.tokens, kind) - getattr(part.tokens, kind)) for kind in kinds))
-    return replace(
-        whole,
-        requests=max(0, whole.requests - part.requests),
-        tokens=left,
-        known_usd=max(0.0, whole.known_usd - part.known_usd),
-        estimated=max(0, whole.estimated - part.estimated),
-    )
-
-
-def _times(account: Mapping[str, Any]) -> Times:
-    if "wall_s" not in account:
-        return Times(unmeasured=1)
-    slot_s, launch_s, model_s, own_s, tokens_s, person_s, paused_s, wall_s = (_number(account, name) for name in _ACCOUNT)
-    return Times(slot_s, launch_s, model_s, own_s, tokens_s, person_s, paused_s, wall_s, measured=1)
-
-
-_ACCOUNT = ("slot_queue_s", "launch_s", "model_s", "local_s", "token_queue_s", "human_s", "paused_s", "wall_s")
-
-
-def _work_model(row: RowsRow, result: Mapping[str, Any]) -> Work | None:
-    branch, tip, diff = result.get("branch"), result.get("tip"), _part(result, "diff")
-    if not isinstance(branch, str) or not isinstance(tip, str):
-        return None
-    files, plus, minus = (int(_number(diff, name)) for name in ("files", "plus", "minus"))
-    commits, gate = int(_number(result, "commits")), _gate(_part(result, "gate"))
-    return Work(branch, tip, row["base_oid"] or "", commits, files, plus, minus, gate)
-
-
-def _elsewhere(row: RowsRow, result: Mapping[str, Any]) -> tuple[str, ...]:
-    """The rescue ref, which a branch that has all may share with it; and the ref beside that where the branch has nothing, since then it is
-    not what the agent amended."""
-    rescue, beside = result.get("rescue"), tips_ref(row["task"], row["epoch"])
-    told = not _number(result, "commits") and any(isinstance(note, str) and beside in note for note in _list(result, "notes"))
-    alone = bool(rescue) and rescue not in (result.get("tip"), row["base_oid"])
-    return (*([rescue_ref(row["task"], row["epoch"])] if alone else []), *([beside] if told else []))
-
-
-def _gate(gate: Mapping[str, Any]) -> str:
-    if not gate:
-        return ""
-    return "passed" if gate.get("passed") is True else str(gate.get("why") or "not passed")
-
-
-def _asked(journal: Iterable[RowsRow], epoch: int) -> tuple[float, str] | None:
-    """When the newest attempt was set aside and what it asked, if nothing has let it go on since."""
-    asked = None
-    for row in journal:
-        if row["event"] == "set aside" and row["epoch"] in (None, epoch):
-            told = morning_rows.data(row)
-            asked = row["at"], str(told.get("question") or told.get("why") or "it waits for a person")
-        elif row["event"] in ("resumed", "waiting", "retry"):  # "waiting": a person resumed one that had ended
-            asked = None
-    return asked
-
-
-def _stops(journal: Iterable[RowsRow], began: float, end: float) -> list[Span]:
-    """When an attempt stood still, or was set aside for a person."""
-    found: list[Span] = []
-    since: dict[str, float] = {}
-    for row in journal:
-        if kind := {"paused": "paused", "set aside": "person"}.get(row["event"]):
-            since.setdefault(kind, row["at"])
-        elif row["event"] == "resumed":
-            found += [(at, row["at"], kind) for kind, at in since.items()]
-            since = {}
-    found += [(at, end, kind) for kind, at in since.items()]
-    return [(max(began, at), min(end, until), kind) for at, until, kind in found]
-
-
-# Shape
+# Write
 # -----
-# The report as the JSON object of night.json, schema 1, from which both pages are drawn. Pure.
-#
-# Moments are RFC 3339 UTC, all else as in `facts`; what is not known is null. Texts are as they were written: whoever shows them
-# cleans them.
 
 
-SCHEMA = 1
+def render_html(shape: Shape) -> str:
+    """The page of a report."""
+    return document.render_html(of_night(shape))
 
 
-def of(night: Night, found: Found = NOBODY_LOOKED, against: Night | None = None) -> dict[str, Any]:
-    """The whole report. `against`: the night that it is compared with."""
-    told = morning_pages.verdict(night)
-    return {
-        "schema": SCHEMA,
-        "generated": rfc3339(night.now),
-        "nightcrew": __version__,
-        "verdict": {
-            "kind": told.kind,
-            "sign": told.sign,
-            "word": told.word,
-            "sentence": told.sentence,
-            "why": morning_pages.commonest(night),
-        },
-        "run": _run(night),
-        "repository": {"root": night.root, "base": night.base, "commit": night.base_oid, "on": found.on},
-        "needs": [_need(task, night, found) for task in night.needing],
-        "unwell": [_unwell(task, found) for task in night.unwell],
-        "ready": [_ready(task, night, found) for task in night.tasks if task.ready],
-        "not_tried": found.not_tried,
-        "elsewhere": [_elsewhere_shape(task) for task in night.tasks if task.elsewhere],
-        "figures": night.figures(),
-        "models": [{"model": model or None, **spent.shape()} for model, spent in night.by_model.items()],
-        "tasks": [_task(task) for task in night.tasks],
-        "lanes": _lanes(night),
-        "waits": night.waits,
-        "choices": [dict(group) for group in night.groups],
-        "again": [_again(task) for task in night.tasks if len(task.attempts) > 1],
-        "events": [_event(event, night) for event in night.events],
-        "unstarted": _groups(night.unstarted),
-        "alone": _alone(night),
-        "against": _against(against),
-        "trouble": [*night.trouble, *([found.trouble] if found.trouble else [])],
-    }
+def render_markdown(shape: Shape) -> str:
+    """The same as GitHub's Markdown, for a terminal, a mail or a pull request."""
+    return document.render_markdown(of_night(shape))
 
 
-def _run(night: Night) -> dict[str, Any]:
-    terms = night.terms or {}
-    return {
-        "id": night.run,
-        "title": night.title,
-        "night": night.terms is not None,
-        "submitted": rfc3339(night.submitted),
-        "began": rfc3339(night.began),
-        "ended": rfc3339(night.ended),
-        "until": rfc3339(terms.get("until")),
-        "why": str(terms.get("why") or ""),
-        **{name: terms.get(name) or None for name in ("grace_s", "cost_max", "parallel", "on_cap", "timer")},
-    }
+FORMATS: dict[str, Callable[[Shape], str]] = {"json": document.as_json, "md": render_markdown, "html": render_html}
+"""By the name's ending; each says the same."""
 
 
-def _named(task: Task) -> dict[str, Any]:
-    return {"id": task.id, "name": task.name, "title": task.title, "state": str(task.state)}
-
-
-def _need(task: Task, night: Night, found: Found) -> dict[str, Any]:
-    asks = night.asks.get(task.id, {})
-    verbs = [] if task.id not in found.diffs else ["diff"]
-    verbs += ["attach"] if task.living else ["logs"]
-    verbs += ["retry"] if task.final else ["resume"] if task.question else []
-    return {
-        **_named(task),
-        "question": task.question or str(asks.get("detail") or asks.get("state") or ""),
-        "since": rfc3339(task.asked_at or asks.get("since")),
-        "diff": _diff(task, found.diffs),
-        "commands": [command(verb, task.id) for verb in verbs],
-    }
-
-
-def _diff(task: Task, diffs: Mapping[str, Diff]) -> dict[str, Any] | None:
-    diff = diffs.get(task.id)
-    return None if diff is None else {"text": diff.text, "note": diff.note}
-
-
-def _unwell(task: Task, found: Found) -> dict[str, Any]:
-    look = "logs --stream gate" if GATE in task.attempts[-1].why else "logs"
-    return {
-        **_named(task),
-        "reason": morning_pages.reason(task) or "no reason was recorded",
-        "said": task.said,
-        "printed": found.printed.get(task.id, ""),
-        "attempts": len(task.attempts),
-        "tampering": list(task.tampering),
-        "diff": _diff(task, found.diffs),
-        "commands": [command(look, task.id), command("retry", task.id)],
-    }
-
-
-def _ready(task: Task, night: Night, found: Found) -> dict[str, Any]:
-    names = {one.id: one.name for one in night.tasks}
-    others = found.with_others.get(task.id, {})
-    return {
-        **_named(task),
-        **_work(task),
-        "said": task.said,
-        "tampering": list(task.tampering),
-        "gone": task.id in found.gone,
-        "taken": task.id in found.taken,
-        "conflicts_with_base": list(found.with_base.get(task.id, ())),
-        "conflicts_with": [{"id": other, "name": names.get(other, other), "files": list(files)} for other, files in others.items()],
-        "command": command("take", task.id),
-    }
-
-
-def _elsewhere_shape(task: Task) -> dict[str, Any]:
-    return {**_named(task), "refs": list(task.elsewhere), "commands": [f"git log {quote(ref)}" for ref in task.elsewhere]}
-
-
-def _work(task: Task) -> dict[str, Any]:
-    names = ("branch", "tip", "commits", "files", "plus", "minus", "gate")
-    return {name: getattr(task.work, name, None) for name in names}
-
-
-def _task(task: Task) -> dict[str, Any]:
-    return {
-        **_named(task),
-        "kind": task.kind,
-        "reason": morning_pages.reason(task),
-        "attempts": len(task.attempts),
-        **_work(task),
-        "spent": task.spent.shape(),
-        "times": task.times.shape(),
-    }
-
-
-def _lanes(night: Night) -> dict[str, Any]:
-    """One row a task that began; its spans are in seconds since `zero`."""
-    tasks = [task for task in night.tasks if task.attempts]
-    every = [span for task in tasks for attempt in task.attempts for span in attempt.spans]
-    zero = min([night.began, *(begin for begin, _, _ in every)])
-    end = max([night.ended or night.now, *(until for _, until, _ in every)])
-
-    def since(spans: Iterable[Span]) -> list[list[Any]]:
-        return [[round(begin - zero, 1), round(until - zero, 1), kind] for begin, until, kind in spans]
-
-    rows = [
-        {
-            **_named(task),
-            "spans": since(span for one in task.attempts for span in one.spans),
-            "lost": [round(one.ended - zero, 1) for one in task.attempts if one.ended is not None and one.end != "done"],
-        }
-        for task in tasks
-    ]
-    slept = [
-        [round(one.at - zero, 1), round(one.until - zero, 1)] for one in night.events if one.kind == "machine" and one.until is not None
-    ]
-    return {"zero": rfc3339(zero), "length_s": round(max(1.0, end - zero), 1), "rows": rows, "slept": slept}
-
-
-def _again(task: Task) -> dict[str, Any]:
-    tries = [{"epoch": one.epoch, "at": rfc3339(one.created), "cause": one.cause} for one in task.attempts if one.epoch > 1]
-    return {**_named(task), "tries": tries}
-
-
-def _event(event: Event, night: Night) -> dict[str, Any]:
-    lasts = event.kind == "outage" and event.until is None and night.ended is None
-    shape = {"at": rfc3339(event.at), "until": rfc3339(event.until), "kind": event.kind, "words": event.words, "lasts": lasts}
-    return shape | {"seconds": None if event.until is None else round(event.until - event.at, 3)}
-
-
-def _groups(tasks: Iterable[Task]) -> list[dict[str, Any]]:
-    """By state and reason, in the order of their first task."""
-    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for task in tasks:
-        found.setdefault((str(task.state), morning_pages.reason(task)), []).append({"id": task.id, "name": task.name})
-    return [{"state": state, "reason": reason or "no reason was recorded", "tasks": some} for (state, reason), some in found.items()]
-
-
-def _alone(night: Night) -> dict[str, Any]:
-    together = night.together_s
-    times = round(night.alone_s / together, 2) if together > 0 else None
-    return {"seconds": round(night.alone_s, 3), "together_s": round(together, 3), "times": times, "how": morning_pages.HOW_ALONE}
-
-
-def _against(other: Night | None) -> dict[str, Any] | None:
-    if other is None:
-        return None
-    found = morning_pages.verdict(other)
-    said = f"{found.word}: {found.sentence}"
-    return {"run": other.run, "title": other.title, "began": rfc3339(other.began), "verdict": said, "figures": other.figures()}
+def write(shape: Shape, directory: Path) -> Path:
+    """Write night.json, night.md and night.html into `directory`, see `document.write`. Returns the page."""
+    return document.write(of_night(shape), shape, directory, "night")

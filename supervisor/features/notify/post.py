@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from supervisor.features.notify.rules import DESKTOP, Receiver
-from supervisor.gateway.keys import Redactor
+from supervisor.gateway.provider_keys import Redactor
 from supervisor.host import secrets
 from supervisor.kernel.errors import NightcrewError, NotFound, ToolMissing, one_line
 from supervisor.kernel.format import duration

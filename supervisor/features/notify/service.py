@@ -21,7 +21,7 @@ from supervisor.contract import Supervisor
 from supervisor.features.notify import notify_environment, post
 from supervisor.features.notify import rules as notify_rules
 from supervisor.features.notify.rules import DESKTOP, Kind, Known, Message, Notice, Receiver, Terms
-from supervisor.gateway.keys import Redactor
+from supervisor.gateway.provider_keys import Redactor
 from supervisor.host import files, processes
 from supervisor.host.clock import Clock
 from supervisor.kernel import codec

@@ -25,7 +25,7 @@ from supervisor.features.pull_requests.forge import PAGE, PAGES_MAX, ForgeTool, 
 from supervisor.features.pull_requests.push import Pusher
 from supervisor.features.pull_requests.remarks import Remark, Round
 from supervisor.features.pull_requests.rules import Forge, PullRequest, RemoteUrl, State, Tool, short_branch
-from supervisor.gateway.keys import Redactor
+from supervisor.gateway.provider_keys import Redactor
 from supervisor.host import files
 from supervisor.host.failpoint import failpoint
 from supervisor.host.paths import Home, home

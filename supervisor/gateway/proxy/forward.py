@@ -48,7 +48,7 @@ from supervisor.gateway.admission.types import (
     Withdrawn,
     model_class,
 )
-from supervisor.gateway.keys import Keyring, Log
+from supervisor.gateway.provider_keys import Keyring, Log
 from supervisor.gateway.proxy.upstreams import Cut, Reply, Unreachable, Upstreams, outgoing
 from supervisor.gateway.replay import Recorder
 from supervisor.gateway.wire.errors import error as api_error

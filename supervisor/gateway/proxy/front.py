@@ -41,7 +41,7 @@ from supervisor.gateway.wire.errors import refusal
 from supervisor.gateway.wire.headers import carried
 from supervisor.gateway.wire.metering import read_batch
 from supervisor.gateway.wire.requests import OF_BATCHES, Asked, BadRequest, Endpoint, Recognised, Turned, read, recognise, upgrade_refused
-from supervisor.host import secrets
+from supervisor.host import attempt_tokens
 from supervisor.kernel import codec
 from supervisor.kernel.audit import Level
 from supervisor.kernel.errors import LedgerError, NightcrewError
@@ -97,7 +97,7 @@ class Roster:
 
     def attempt(self, token: str) -> tuple[str, int] | None:
         """The task and epoch of a token of ours, whether or not its attempt lives; None for any other."""
-        return secrets.check(self._secret, token)
+        return attempt_tokens.check(self._secret, token)
 
     async def nights(self) -> list[tuple[NightCap, list[str]]]:
         """The nights with a cap that have not ended, each with all its tasks. Raises LedgerError."""
@@ -186,13 +186,13 @@ async def identify(roster: Roster, headers: Mapping[str, str], in_address: str) 
     are refused: nobody has both by right.
     """
     keys = list(carried(headers))
-    ours = {text for text in (in_address, *keys) if text.startswith(secrets.PREFIX)}
+    ours = {text for text in (in_address, *keys) if text.startswith(attempt_tokens.PREFIX)}
     if len(ours) != 1:
         raise _Refused(401, f"{_NO_ATTEMPT}: there {'are tokens of two attempts' if ours else 'is no attempt token'} in it")
     token = ours.pop()
     agent = await roster.agent(token)
     if agent is not None:
-        return Caller(agent, own_login=any(not text.startswith(secrets.PREFIX) for text in keys))
+        return Caller(agent, own_login=any(not text.startswith(attempt_tokens.PREFIX) for text in keys))
     if (name := roster.attempt(token)) is None:
         raise _Refused(401, f"{_NO_ATTEMPT}: its attempt token is wrong")
     # Claude Code tries a 401 eleven times in three minutes, and gives up at once on 403.

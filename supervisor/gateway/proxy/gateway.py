@@ -21,7 +21,8 @@ from aiohttp import web
 
 from supervisor.features.audit.rules import MOST, PRUNED
 from supervisor.features.metrics.page import Live, Metrics
-from supervisor.gateway import keys, lifecycle
+from supervisor.gateway import lifecycle
+from supervisor.gateway import provider_keys as keys
 from supervisor.gateway.account import charges
 from supervisor.gateway.account import queries as reading
 from supervisor.gateway.account.charges import OpenRow, Prices
@@ -30,16 +31,16 @@ from supervisor.gateway.account.writer import Account, BatchBook
 from supervisor.gateway.admission import traffic as memory
 from supervisor.gateway.admission.traffic import Traffic
 from supervisor.gateway.admission.types import Alert, LaneKey, NightCap, Tick, TrafficView, Usage
-from supervisor.gateway.keys import Form, Handler, Keyring, Log, Redactor
 from supervisor.gateway.lifecycle import Reading, read
 from supervisor.gateway.pages import CREW, METRICS, NOW, PAST, PING, RELOAD, STATUS, STOP, caps, status
+from supervisor.gateway.provider_keys import Form, Handler, Keyring, Log, Redactor
 from supervisor.gateway.proxy.batches import Batches, BatchKeeper
 from supervisor.gateway.proxy.forward import Admission, RequestContext
 from supervisor.gateway.proxy.front import Page, RequestHandler, Roster
 from supervisor.gateway.proxy.upstreams import Timeouts, Upstreams
 from supervisor.gateway.replay import Recorder
 from supervisor.gateway.wire.headers import carried
-from supervisor.host import secrets, unix_sockets
+from supervisor.host import attempt_tokens, secrets, unix_sockets
 from supervisor.host.audit_log import Audit
 from supervisor.host.clock import Clock, SystemClock, moment
 from supervisor.host.paths import Home
@@ -523,8 +524,8 @@ class StatusRoutes:
 
         async def page(request: web.BaseRequest) -> web.Response:
             found = list(carried({"authorization": request.headers.get("Authorization", "")}))
-            if not found or not (secrets.is_admin(self._secret, found[0]) or also(found[0])):
-                agent = any(text.startswith(secrets.PREFIX) for text in found)
+            if not found or not (attempt_tokens.is_admin(self._secret, found[0]) or also(found[0])):
+                agent = any(text.startswith(attempt_tokens.PREFIX) for text in found)
                 self._context.log.refused(f"{403 if agent else 401} {request.method} {request.path}: it is not the admin's")
                 return _json({"error": "this page is for its user alone"}, 403 if agent else 401)
             if request.method != method:

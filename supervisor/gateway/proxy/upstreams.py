@@ -25,11 +25,11 @@ from aiohttp.streams import StreamReader
 from multidict import CIMultiDict
 from yarl import URL
 
-from supervisor.gateway import keys
+from supervisor.gateway import provider_keys as keys
 from supervisor.gateway.wire.headers import CLIENT_AUTH_HEADERS, HOP_BY_HOP, KeyFilter, auth_headers, carried, passable, reason
 from supervisor.gateway.wire.metering import BadEncoding, Decoder, decoder
 from supervisor.gateway.wire.requests import sent_body, target
-from supervisor.host import secrets
+from supervisor.host import attempt_tokens
 from supervisor.kernel.format import duration
 from supervisor.kernel.gateway_settings import Upstream
 
@@ -397,4 +397,4 @@ def _own_login(headers: Mapping[str, str]) -> dict[str, str]:
     """The client's own keys; a header in which our token stands is not one."""
     lower = {name.lower(): value for name, value in headers.items()}
     names = [name for name in CLIENT_AUTH_HEADERS if name in lower and name not in HOP_BY_HOP and name != "cookie"]
-    return {name: lower[name] for name in names if not any(text.startswith(secrets.PREFIX) for text in carried({name: lower[name]}))}
+    return {name: lower[name] for name in names if not any(text.startswith(attempt_tokens.PREFIX) for text in carried({name: lower[name]}))}

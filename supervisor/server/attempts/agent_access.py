@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from supervisor.gateway import lifecycle
-from supervisor.host import secrets, untrusted_fs
+from supervisor.host import attempt_tokens, untrusted_fs
 from supervisor.kernel import kind
 from supervisor.kernel.errors import ToolFailed
 
@@ -37,7 +37,7 @@ class AgentAccess:
     def variables(self, task: str, epoch: int, task_class: TaskClass) -> dict[str, str]:
         """The agent's variables. They are ours: neither the shell's nor a task's `params` override them, or an agent could go past the
         gateway and its limits. Raises ToolFailed when upstreams are configured and no gateway has ever been ready."""
-        token = secrets.derive(self.secret, task, epoch)
+        token = attempt_tokens.derive(self.secret, task, epoch)
         own = {"NIGHTCREW_TOKEN": token, "NIGHTCREW_AGENTS_SOCKET": str(self.home.agents_socket)}
         settings = self.settings
         if not settings.upstreams:
@@ -49,7 +49,7 @@ class AgentAccess:
 
     def reaches_gateway(self, task: str, epoch: int) -> bool:
         """Return whether the attempt was started with the gateway's variables: settings may have changed since."""
-        token = secrets.derive(self.secret, task, epoch).encode()
+        token = attempt_tokens.derive(self.secret, task, epoch).encode()
         orders = untrusted_fs.read_plain(self.home.attempt(task, epoch) / "launch.spec", SPEC_MAX) or b""
         entries = [entry for entry in orders.split(b"\0") if entry.startswith(b"env=")]
         return any(token in entry and not entry.startswith(b"env=NIGHTCREW_TOKEN=") for entry in entries)

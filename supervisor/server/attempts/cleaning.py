@@ -14,7 +14,8 @@ from supervisor.kernel.names import Identity
 from supervisor.results.verdicts import NO_CLAIMS, Claims
 from supervisor.server.attempts.environments import Environments
 from supervisor.store.rows import AttemptRow, LaunchRow
-from worktrees import environments, removal, repository, rescue
+from worktrees import commit_work as rescue
+from worktrees import environments, removal, repository
 from worktrees.collect_work import Why
 from worktrees.environments import Environment
 from worktrees.merge import Branches, Stand

@@ -44,10 +44,10 @@ from supervisor.server.attempts.sessions import Session
 from supervisor.store.conversations import Held
 from supervisor.store.rows import AttemptRow, LaunchRow
 from worktrees import collect_work, environments, merge, private_repository, removal
+from worktrees.commit_work import Secured
 from worktrees.environments import Environment
 from worktrees.private_repository import RefGuard
 from worktrees.repository import Repository
-from worktrees.rescue import Secured
 
 # Attempt account
 # ---------------

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from agents.kinds import of_task, to_run
 from agents.tmux import Tmux
-from memory.rows import Leases
+from memory.lease_rows import Leases
 from supervisor.contract import Briefing
 from supervisor.host import cores, files
 from supervisor.host.clock import Clock

@@ -24,7 +24,7 @@ from supervisor.features.landing import rows as landing_rows
 from supervisor.features.landing import view as landing_view
 from supervisor.features.landing.rows import TrainRow
 from supervisor.features.map import open_map
-from supervisor.features.night import morning_pages
+from supervisor.features.night import morning_report as morning_pages
 from supervisor.features.night import rows as night_rows
 from supervisor.features.night import view as night_view
 from supervisor.features.night.rows import NightRow

@@ -23,7 +23,7 @@ from aiohttp.web_protocol import RequestHandler
 from supervisor.features.api import server as api_server
 from supervisor.kernel.errors import NightcrewError
 from supervisor.views.web.events import Feature, Handler, Hub, Page, Route
-from supervisor.views.web.sessions import BODY_MAX, HEADERS, Access, Denied, Guard, Names, Session, Sessions, Who
+from supervisor.views.web.sessions import BODY_MAX, COOKIE_S, HEADERS, Access, Denied, Guard, Names, Session, Sessions, Who
 
 # Shell
 # -----
@@ -99,7 +99,6 @@ def _link(one: Page, shown: Page) -> str:
 
 STATIC = File(__file__).parent / "static"
 KEY_HEADER = "X-Nightcrew-Key"
-COOKIE_S = 30 * 86400
 TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 _STATUS = {2: 400, 3: 400, 4: 404, 5: 503, 6: 409, 7: 429, 8: 409, 124: 504}
 """Of an error's exit code."""

@@ -23,6 +23,8 @@ from supervisor.features.api.rules import Scope
 
 LOCAL = "local"
 """The id of the token that `nightcrew web` prints."""
+COOKIE_S = 30 * 86400
+"""Seconds that a browser keeps the cookie."""
 
 
 @dataclass(frozen=True, slots=True)

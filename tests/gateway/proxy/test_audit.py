@@ -12,7 +12,7 @@ from pathlib import Path
 from supervisor.features.audit import views as audit_views
 from supervisor.features.audit.service import Anchoring
 from supervisor.gateway import replay
-from supervisor.host import audit_log, secrets
+from supervisor.host import attempt_tokens, audit_log
 from supervisor.host.clock import SystemClock
 from supervisor.host.paths import Home
 from supervisor.kernel.audit import Verdict
@@ -29,7 +29,7 @@ def test_refusals_are_audited_once_and_without_tokens(tmp_path: Path) -> None:
             gate.crew.end("run/a")
             for _ in range(5):
                 assert (await gate.post("/v1/messages", kit.messages(), token)).status == 403
-            stranger = secrets.derive(b"t" * 32, "run/a", 1)
+            stranger = attempt_tokens.derive(b"t" * 32, "run/a", 1)
             assert (await gate.post("/v1/messages", kit.messages(), stranger)).status == 401
             assert (await gate.get("/nightcrew/status", {"Authorization": f"Bearer {token}"})).status == 403
             assert (await gate.get("/nightcrew/status", {"Origin": "http://evil.example"})).status == 403

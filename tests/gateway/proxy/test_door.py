@@ -15,7 +15,7 @@ import pytest_asyncio
 
 from supervisor.features.metrics import commands
 from supervisor.gateway.proxy import front
-from supervisor.host import secrets
+from supervisor.host import attempt_tokens
 from supervisor.host.paths import Home
 from tests.gateway import kit
 from tests.gateway.proxy import raw
@@ -40,7 +40,7 @@ async def gate(tmp_path: Path, sim: Running) -> AsyncIterator[kit.Gate]:
 def post(gate: kit.Gate, *, host: str | None = None, path: str = "/v1/messages", body: bytes | None = None, extra: str = "") -> bytes:
     """A good request with a good token, changed at one place."""
     data = kit.messages() if body is None else body
-    token = secrets.derive(gate.crew.secret, "run/a", 1)
+    token = attempt_tokens.derive(gate.crew.secret, "run/a", 1)
     lines = [
         f"POST {path} HTTP/1.1",
         *([f"Host: {host if host is not None else f'127.0.0.1:{gate.port}'}"] if host != "" else []),
@@ -223,7 +223,7 @@ async def test_slow_headers_and_bodies_are_cut_off(gate: kit.Gate, monkeypatch: 
     assert status(body) == 408
     with socket.create_connection(("127.0.0.1", gate.port)) as half:  # a head that never ends holds nobody up
         half.sendall(b"POST /v1/messages HTTP/1.1\r\nHost: 127")
-        assert (await gate.post("/v1/messages", kit.messages(), secrets.derive(gate.crew.secret, "run/a", 1))).status == 200
+        assert (await gate.post("/v1/messages", kit.messages(), attempt_tokens.derive(gate.crew.secret, "run/a", 1))).status == 200
 
 
 async def test_a_head_that_never_ends_is_closed(tmp_path: Path, sim: Running, monkeypatch: pytest.MonkeyPatch) -> None:  # N07
@@ -318,7 +318,7 @@ async def test_whoever_has_no_living_attempt_is_refused_and_noted(gate: kit.Gate
     old = gate.crew.agent("run/again", epoch=1)
     gate.crew.agent("run/again", epoch=2)
     forged = living[:-1] + ("0" if living[-1] != "0" else "1")
-    foreign, never = secrets.derive(b"another secret", "run/a", 1), secrets.derive(gate.crew.secret, "run/never", 1)
+    foreign, never = attempt_tokens.derive(b"another secret", "run/a", 1), attempt_tokens.derive(gate.crew.secret, "run/never", 1)
     for spoken in (dead, old, forged, foreign, "sk-ant-whatever", "", never):
         answer = await gate.post("/v1/messages", kit.messages(), spoken)
         assert answer.status == (403 if spoken in (dead, old, never) else 401), spoken
@@ -352,7 +352,9 @@ async def test_no_agent_sees_the_gateways_own_pages(gate: kit.Gate) -> None:  # 
         assert (await gate.get(page)).status == 401
         assert (await gate.get(page, {"Authorization": "Bearer nca_" + "0" * 40})).status == 401
         assert (await gate.get(page, gate.crew.admin)).status == 200
-    assert (await gate.post("/v1/messages", kit.messages(), secrets.admin(gate.crew.secret))).status == 401, "and the admin is no agent"
+    assert (await gate.post("/v1/messages", kit.messages(), attempt_tokens.admin(gate.crew.secret))).status == 401, (
+        "and the admin is no agent"
+    )
 
 
 async def test_a_scrapers_token_opens_the_metrics_and_nothing_else(gate: kit.Gate) -> None:  # X02

@@ -16,10 +16,11 @@ from urllib.parse import quote
 
 import pytest
 
-from supervisor.gateway import keys, lifecycle
+from supervisor.gateway import lifecycle
+from supervisor.gateway import provider_keys as keys
 from supervisor.gateway.admission.types import Agent
-from supervisor.gateway.keys import Form, Handler, Log, Redactor
 from supervisor.gateway.lifecycle import clean_environment
+from supervisor.gateway.provider_keys import Form, Handler, Log, Redactor
 from supervisor.gateway.proxy import gateway
 from supervisor.gateway.proxy.forward import Way, way
 from supervisor.host.clock import SystemClock

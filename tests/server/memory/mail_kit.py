@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from memory import mail as mail_rows
 from memory.files import Layout
-from memory.rows import Waits
+from memory.lease_rows import Waits
 from memory.service import mail_requests
 from memory.service.mail import MailDesk
 from memory.service.mail_requests import Asker

@@ -16,7 +16,7 @@ import pytest
 
 from supervisor import __version__
 from supervisor.client import protocol
-from supervisor.host import secrets
+from supervisor.host import attempt_tokens, secrets
 from supervisor.kernel.errors import Deadlock, NotRunning
 from supervisor.store import sqlite
 from tests.support import House, plan_of, shell_task, wait_until
@@ -90,7 +90,7 @@ class Crew:
 
     def token(self, name: str) -> str:
         wait_until(lambda: self.house.task(name).attempt_state == "running", f"{name} to run")
-        return secrets.derive(secrets.own(self.house.home.secret), self.house.task(name).id, 1)
+        return attempt_tokens.derive(secrets.own(self.house.home.secret), self.house.task(name).id, 1)
 
     def ask(self, who: str, verb: str, **args: Any) -> dict[str, Any]:
         return protocol.call(self.house.home.agents_socket, verb, args, timeout_s=300, token=self.token(who))

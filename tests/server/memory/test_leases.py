@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from memory.rows import LEASES_KEPT, TTL_S, Leases, Waits
+from memory.lease_rows import LEASES_KEPT, TTL_S, Leases, Waits
 from memory.service import leases
 from memory.service.leases import Asker, Doors, LeaseDesk
 from memory.service.waits import WaitDesk

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
-from memory.rows import Waits
+from memory.lease_rows import Waits
 from memory.service.waits import WaitDesk
 from supervisor.kernel.crew import Attempt, Crew, Task
 from supervisor.kernel.decision import Start

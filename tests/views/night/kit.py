@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from supervisor.features.night import morning_report as night_report
+from supervisor.features.night import morning_json as night_report
 from supervisor.features.night.morning_rows import Diff, Found
 from supervisor.gateway.account import schema
 from supervisor.host import files

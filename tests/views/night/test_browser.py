@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright import sync_api as playwright
 
-from supervisor.features.night import morning_pages
+from supervisor.features.night import morning_report as morning_pages
 from tests.views.browsing import DESK, NEEDS_CHROMIUM, Opened
 from tests.views.night.kit import sample, with_texts
 from tests.views.report.kit import HOSTILE

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.features.night import morning_report as night_report
+from supervisor.features.night import morning_json as night_report
 from supervisor.features.night.morning_rows import Night
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import NotFound

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from supervisor.features.night import morning_pages
-from supervisor.features.night import morning_report as night_report
+from supervisor.features.night import morning_json as night_report
+from supervisor.features.night import morning_report as morning_pages
 from supervisor.features.night.morning_rows import Diff, Found
 from supervisor.kernel.errors import one_line
 from supervisor.views import document

@@ -13,8 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from memory.files import Layout
+from memory.lease_rows import Waits
 from memory.mail import Mail, Mails, MailType
-from memory.rows import Waits
 from memory.versions import PERSON, Author, ReadBook
 from memory.writing import Store
 from supervisor.features.landing.rows import Trains

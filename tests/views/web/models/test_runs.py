@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from memory.rows import Waits
+from memory.lease_rows import Waits
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import LedgerError, NotFound, Refused
 from supervisor.kernel.leases import Wait, WaitKind
