@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agents import activity
-from agents.activity import AgentState, Evidence, Source, fuse
+from agents import agent_state
+from agents.agent_state import AgentState, Evidence, Source, fuse
 from supervisor.kernel.errors import one_line
 
 # Delivery
 # --------
 # When text may be typed into an agent, and what says that it took it. Pure.
 #
-# The agent's own words decide, fused by `agents.activity`: its hooks, and the record that Claude Code keeps of its session
+# The agent's own words decide, fused by `agents.agent_state`: its hooks, and the record that Claude Code keeps of its session
 # (`sessions/PID.json`, measured with 2.1.329: `idle`, `busy` or `waiting`, changed 0.3 to 1.1 s after a prompt). A turn that ends
 # before Claude Code writes `busy` leaves that record as it was; its history of prompts (`history.jsonl`) tells of it. Text on the screen
 # can only hold a text back, when it shows a dialog that is known by its label; it never says that a text may be typed, or that it
@@ -104,7 +104,7 @@ def evidence(known: Known, now: float) -> list[Evidence]:
     state = AgentState.WAITING_INPUT if known.words else AgentState.BLOCKED_STARTUP
     said = _shows_dialog(found) if found is not None else ""
     shown = [Evidence(Source.SCREEN, state, known.printed or now, said)] if said else []
-    found_hints = (activity.title(known.title, now), activity.silence(known.printed, now))
+    found_hints = (agent_state.title(known.title, now), agent_state.silence(known.printed, now))
     return [*known.words, *shown, *(piece for piece in found_hints if piece is not None)]
 
 

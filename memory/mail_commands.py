@@ -14,7 +14,7 @@ from memory import local
 from memory.mail import MailType, Priority, mail_lines, whole
 from memory.mail import pair_lines as pair_list
 from supervisor.client import common
-from supervisor.client.names import kind_name, mail_id, mail_recipient
+from supervisor.client.resolving import kind_name, mail_id, mail_recipient
 from supervisor.kernel.errors import TimedOut, UsageError, one_line
 from supervisor.views import status
 

@@ -23,7 +23,7 @@ from memory import local, reports
 from memory import local as door
 from memory.rescan import Deep
 from supervisor.client import common
-from supervisor.client.names import NEWEST, any_name
+from supervisor.client.resolving import NEWEST, any_name
 from supervisor.host import untrusted_fs
 from supervisor.host.paths import home
 from supervisor.kernel.ansi import escaped

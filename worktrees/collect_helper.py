@@ -33,8 +33,7 @@ from supervisor.host import files
 from supervisor.host.untrusted_fs import Folder, entries, folder
 from supervisor.kernel.errors import NightcrewError, ToolFailed
 from supervisor.sandbox import namespaces
-from worktrees import changes, collect_work, repository
-from worktrees import commit_work as rescue
+from worktrees import changes, collect_work, commit_work, repository
 from worktrees.environments import Alone, Environment, open_env
 from worktrees.git import ENVIRONMENT, IDENTITY, Git, Opened, wrap_os_errors
 from worktrees.private_repository import alternates
@@ -58,7 +57,7 @@ def repair(env: Environment) -> list[str]:
     top = env.repo.common_dir
     with wrap_os_errors(top):
         _open_up(top)
-        rescue.unlock(top)
+        commit_work.unlock(top)
         notes = changes.disarm_repository(env)
         with folder(top) as here:
             notes += [*_directory(here, "objects"), *_directory(here, "refs")]
@@ -183,16 +182,16 @@ class PlainGit(Git):
 
 
 def secure(env: Environment, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Make everything reachable from the refs of the attempt's own repository; see `rescue.secure_here`, or with `apart`, a commit,
-    `rescue.set_apart`."""
+    """Make everything reachable from the refs of the attempt's own repository; see `commit_work.secure_here`, or with `apart`, a commit,
+    `commit_work.set_apart`."""
     notes = repair(env)
     _adopt(env, asked["known"])
     message = asked["message"].encode()
     if tip := asked.get("apart"):
         stood = _standing(env, asked["stands"], _refs(env).get(env.branch_ref))  # before the branch is put back
-        done = rescue.set_apart(env, message, tip)
+        done = commit_work.set_apart(env, message, tip)
         return {"secured": {**asdict(done), "notes": [*notes, *done.notes]}, "refs": _refs(env), **stood}
-    done = rescue.secure_here(env, message, **{name: asked[name] for name in ("onto_branch", "always", "most")})
+    done = commit_work.secure_here(env, message, **{name: asked[name] for name in ("onto_branch", "always", "most")})
     found = _refs(env)
     return {
         "secured": {**asdict(done), "notes": [*notes, *done.notes]},
@@ -207,7 +206,7 @@ def publish(env: Environment, asked: Mapping[str, Any]) -> dict[str, Any]:
     found = {env.branch_ref: tip} if tip else {}
     standing = _standing(env, asked["stands"], found.get(env.branch_ref))
     if found and not standing["is_forward"]:
-        found[env.tips_ref] = rescue.joined_tips(env, asked["stands"], asked["known"].get(env.tips_ref))
+        found[env.tips_ref] = commit_work.joined_tips(env, asked["stands"], asked["known"].get(env.tips_ref))
     return {"refs": found, **standing}
 
 
@@ -242,7 +241,7 @@ def _standing(env: Environment, ours: str | None, theirs: str | None) -> dict[st
     if ours is None or theirs is None or ours == theirs:
         return {"was_there": ours == theirs, "is_forward": True}
     is_forward = env.repo.has(theirs, ours)
-    return {"was_there": is_forward or ours == env.base or ours in set(rescue.remembered(env, [])), "is_forward": is_forward}
+    return {"was_there": is_forward or ours == env.base or ours in set(commit_work.remembered(env, [])), "is_forward": is_forward}
 
 
 def _refs(env: Environment) -> dict[str, str]:

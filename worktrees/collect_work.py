@@ -34,8 +34,7 @@ from supervisor.sandbox import policy as sandbox
 from supervisor.sandbox.executors import Executor
 from supervisor.sandbox.policy import Network, Policy, Tier
 from worktrees import changes as blocking_files
-from worktrees import commit_work as rescue
-from worktrees import git, pack_import, private_repository, repository
+from worktrees import commit_work, git, pack_import, private_repository, repository
 from worktrees.backends import UserOverlay
 from worktrees.changes import observe
 from worktrees.commit_work import Secured
@@ -264,8 +263,8 @@ def look_for_losses(env: Environment, made_from: Origin | None, *, objects: bool
         Why.NESTED: changes.nested,
     }
     found = [Reason(why, paths=_shown_inspection(paths), count=len(paths)) for why, paths in groups.items() if paths]
-    untouched = changes.head == env.base and not found and rescue.all_kept(env)
-    tip = None if changes.branch == env.branch_ref else rescue.refs_of(env).get(env.branch_ref)
+    untouched = changes.head == env.base and not found and commit_work.all_kept(env)
+    tip = None if changes.branch == env.branch_ref else commit_work.refs_of(env).get(env.branch_ref)
     return Look(changes.head, changes.branch, tip, (*found, *(Reason(Why.UNKNOWN, warning) for warning in changes.warnings)), untouched)
 
 
@@ -320,29 +319,29 @@ _OID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 def secure(env: Environment, message: str, trailers: Mapping[str, str] | None = None, *, always: bool = False) -> Secured:
-    """As `rescue.secure_here`, wherever the agent worked. Raises also HostError when no sandbox can be built where it had one. On a disk
+    """As `commit_work.secure_here`, wherever the agent worked. Raises also HostError when no sandbox can be built where it had one. On a disk
     with hardly any room nothing is tried: what fails there costs room, and is not always told."""
     for place in (env.path.parent, env.repo.common_dir):
         if files.is_full(place):
             raise files.disk_full("no room to secure the work of an attempt", place, "the disk is full", kept="its files")
-    text = rescue.full_message(message, trailers or {})
-    return _secure(env, text, onto_branch=True, always=always, most=rescue.KEPT_MAX)
+    text = commit_work.full_message(message, trailers or {})
+    return _secure(env, text, onto_branch=True, always=always, most=commit_work.KEPT_MAX)
 
 
 def snapshot(env: Environment, message: str) -> Secured:
     """As `secure(..., always=True)`, before a removal: branch, index and worktree stay as they are, and every tip gets on a rescue ref."""
-    return _secure(env, rescue.full_message(message, {}), onto_branch=False, always=True, most=rescue.KEPT_AT_REMOVAL)
+    return _secure(env, commit_work.full_message(message, {}), onto_branch=False, always=True, most=commit_work.KEPT_AT_REMOVAL)
 
 
 def set_apart(env: Environment, message: str, trailers: Mapping[str, str], before: Secured) -> tuple[str, ...]:
-    """Keep what a gate changed, since the work was secured as `before` says, apart from that work; see `rescue.set_apart`. Returns what is
+    """Keep what a gate changed, since the work was secured as `before` says, apart from that work; see `commit_work.set_apart`. Returns what is
     to be said of it. Where the agent did not leave HEAD on its branch, what the gate changed cannot be told from what the agent left beside
     the branch: all of it is on the rescue ref then, and the branch stays as it is. Raises as `secure`."""
-    text = rescue.full_message(message, trailers)
+    text = commit_work.full_message(message, trailers)
     if before.rescue != before.tip:
-        return _secure(env, text, onto_branch=False, always=True, most=rescue.KEPT_MAX).notes
+        return _secure(env, text, onto_branch=False, always=True, most=commit_work.KEPT_MAX).notes
     if env.private is None:
-        return rescue.set_apart(env, text, before.tip).notes
+        return commit_work.set_apart(env, text, before.tip).notes
     return _secure_confined(env, {"verb": "secure", "message": text.decode(), "apart": before.tip}).notes
 
 
@@ -364,7 +363,7 @@ def look_at_work(env: Environment, *, objects: bool = True) -> Look:
 def publish(env: Environment) -> str | None:
     """Let our work branch follow that of a confined agent, which may be at work. Returns the commit that it stands at then; None when it
     was left alone, because a person moved it or a later attempt has it. Raises ToolFailed, ToolHung, DiskFull, HostError."""
-    found = rescue.refs_of(env)
+    found = commit_work.refs_of(env)
     ours = found.get(env.branch_ref)
     if ours is None or has_successor(env):
         return None
@@ -374,7 +373,7 @@ def publish(env: Environment) -> str | None:
         tip = theirs.get(env.branch_ref, ours)
         if tip == ours or said["was_there"] is not True:
             return ours if tip == ours else None
-        if env.rescue_ref in rescue.refs_of(env):  # its work is secured: what comes now is its gate's, which begins only after that
+        if env.rescue_ref in commit_work.refs_of(env):  # its work is secured: what comes now is its gate's, which begins only after that
             return ours
         _take(env, helper, found, theirs, known, PUBLISH_S)
     _follow(env, tip)
@@ -383,7 +382,7 @@ def publish(env: Environment) -> str | None:
 
 def _secure(env: Environment, message: bytes, *, onto_branch: bool, always: bool, most: int) -> Secured:
     if env.private is None:
-        return rescue.secure_here(env, message, onto_branch=onto_branch, always=always, most=most)
+        return commit_work.secure_here(env, message, onto_branch=onto_branch, always=always, most=most)
     request = {"verb": "secure", "message": message.decode(), "onto_branch": onto_branch, "always": always, "most": most}
     try:
         return _secure_confined(env, request)
@@ -396,7 +395,7 @@ def _secure(env: Environment, message: bytes, *, onto_branch: bool, always: bool
 
 def _take_commits(env: Environment) -> bool:
     """Once all that was left together was refused: at least what its agent committed. Whether that was taken."""
-    found = rescue.refs_of(env)
+    found = commit_work.refs_of(env)
     known, stands = _whole(env, _ours(env, found)), found.get(env.branch_ref)
     if stands is None or has_successor(env):
         return False
@@ -414,7 +413,7 @@ def _take_commits(env: Environment) -> bool:
 def _secure_confined(env: Environment, request: Mapping[str, Any]) -> Secured:
     """Asked anew when a person's git collected, meanwhile, what the helper was told that we have, or saw among our objects."""
     for number in range(1, _ASKED_MAX + 1):
-        found = rescue.refs_of(env)
+        found = commit_work.refs_of(env)
         known = _whole(env, _ours(env, found))
         try:
             return _asked_and_taken(env, {**request, "all": number > 1}, found, known)

@@ -590,6 +590,11 @@ def _counted(env: Environment, tip: str, kept: _Kept, notes: tuple[str, ...]) ->
     return Secured(tip, commits, len(counts), plus, minus, kept.rescue, notes, kept.unkept)
 
 
+def left_message(task: str) -> str:
+    """Return the subject of the commit of what an agent left uncommitted."""
+    return f"nightcrew: work left by {task}"
+
+
 def full_message(message: str, trailers: Mapping[str, str]) -> bytes:
     """The message of a commit of ours."""
     lines = [f"{key}: {' '.join(value.split())}" for key, value in trailers.items()]

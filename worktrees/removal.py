@@ -13,8 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from supervisor.kernel.errors import HostError, NotFound, Refused
-from worktrees import changes, collect_work, registration, repository
-from worktrees import commit_work as rescue
+from worktrees import changes, collect_work, commit_work, registration, repository
 from worktrees.collect_work import HARD, Look, Reason, Why
 from worktrees.commit_work import Secured
 from worktrees.environments import Environment, check_admin, has_successor, is_locked, mend_link, open_env, take_away
@@ -155,7 +154,7 @@ def forget(env: Environment) -> Secured | None:
 def finish(env: Environment, *, discard: bool = False) -> None:
     """Delete the work branch of a worktree that is gone, as `remove` and `sweep` do: one that was cut off had no time for it. It stays when
     it has commits that the rescue ref does not keep or, without `discard`, that are on no other branch; or when another worktree has it."""
-    known = rescue.refs_of(env)
+    known = commit_work.refs_of(env)
     tip = known.get(env.branch_ref, "")
     if not tip or has_successor(env):
         return
@@ -250,8 +249,8 @@ def _secured_before(env: Environment, verdict: Keep | Removable) -> Secured | No
     None where `snapshot` must look."""
     if isinstance(verdict, Keep) or env.layers is not None or env.private is not None:
         return None
-    found = rescue.refs_of(env)
-    if found.get(env.rescue_ref) != verdict.head or rescue.unkept(env, found, {verdict.head}) != rescue.Unkept():
+    found = commit_work.refs_of(env)
+    if found.get(env.rescue_ref) != verdict.head or commit_work.unkept(env, found, {verdict.head}) != commit_work.Unkept():
         return None
     return Secured(found.get(env.branch_ref, env.base), 0, 0, 0, 0, verdict.head)
 
@@ -276,7 +275,7 @@ def _refuse_newcomers(env: Environment, is_alive: Alive) -> None:
 def _delete_branch(env: Environment, tip: str) -> None:
     """Delete the work branch when it still stands where it was secured and no other checkout, as of a retry, has it."""
     repository.clear(env.repo, env.branch_ref)
-    stands = rescue.refs_of(env).get(env.branch_ref, "")
+    stands = commit_work.refs_of(env).get(env.branch_ref, "")
     if stands == tip and not registration.has_checkout(env.repo, env.branch_ref):
         repository.move(env.repo, env.branch_ref, "", tip, "")
     elif not stands:

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta, tzinfo
 from typing import Any, Final, Literal
 from zoneinfo import ZoneInfo
 
-from agents.activity import AgentState
+from agents.agent_state import AgentState
 from agents.typing_rules import NUMBER
 from supervisor.features.trace.rules import ToolCall
 from supervisor.kernel.errors import one_line

@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 
 from supervisor.client import common
-from supervisor.client.names import any_name, running_name
+from supervisor.client.resolving import any_name, running_name
 from supervisor.host.paths import Home, home
 from supervisor.kernel.errors import NotFound, Refused, UsageError
 from supervisor.kernel.states import TaskState

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from supervisor.client import common
-from supervisor.client.names import run_id
+from supervisor.client.resolving import run_id
 from supervisor.contract import load
 from supervisor.host.paths import Home, home
 from supervisor.kernel.errors import NotFound, NotRunning, ToolFailed

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from supervisor.client import common, terminal
-from supervisor.client.names import any_name, run_id
+from supervisor.client.resolving import any_name, run_id
 from supervisor.client.terminal import CHUNK, Tail
 from supervisor.host import untrusted_fs
 from supervisor.host.paths import Home, home

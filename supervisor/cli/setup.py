@@ -13,7 +13,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from supervisor.client import common
-from supervisor.client.names import kind_name
+from supervisor.client.resolving import kind_name
 from supervisor.host.paths import home
 from supervisor.kernel.errors import ConfigError, NotFound, UsageError, one_line
 from supervisor.kernel.names import nearest

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from supervisor.client import common, follow
-from supervisor.client.names import agent_name, any_name, ended_name, kind_name, running_name, snapshot_name
+from supervisor.client.resolving import agent_name, any_name, ended_name, kind_name, running_name, snapshot_name
 from supervisor.host.paths import Home, home
 from supervisor.kernel import spec
 from supervisor.kernel.errors import NotFound, TimedOut, UsageError, one_line

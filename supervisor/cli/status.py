@@ -18,7 +18,7 @@ import click
 
 from memory import mail
 from supervisor.client import common, reading, terminal
-from supervisor.client.names import any_name
+from supervisor.client.resolving import any_name
 from supervisor.features.landing import view as landing_view
 from supervisor.features.night import view as night_view
 from supervisor.host.paths import Home, home

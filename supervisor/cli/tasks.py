@@ -7,7 +7,7 @@ import time
 import click
 
 from supervisor.client import common
-from supervisor.client.names import ended_name, paused_name, unfinished_name, unpaused_name
+from supervisor.client.resolving import ended_name, paused_name, unfinished_name, unpaused_name
 from supervisor.host.paths import home
 from supervisor.kernel.errors import TimedOut, UsageError
 from supervisor.kernel.format import duration

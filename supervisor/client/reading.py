@@ -26,7 +26,7 @@ from supervisor.views import figures, status, waits
 from supervisor.views.status import Waiting
 
 if TYPE_CHECKING:
-    from agents.activity import Status
+    from agents.agent_state import Status
     from supervisor.results.conflicts import Matrix
     from supervisor.store.journal import Branch
 

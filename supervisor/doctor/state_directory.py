@@ -29,7 +29,7 @@ from supervisor.host.scratch import locked_directory
 from supervisor.kernel.errors import ConfigError, HostError, NightcrewError, NotFound, ToolMissing
 from supervisor.kernel.format import size
 from supervisor.kernel.states import End
-from supervisor.server.attempts.environments import facts
+from supervisor.server.attempts.worktree_records import facts
 from supervisor.server.lock import DaemonLock
 from supervisor.snapshots import rows as snapshots_rows
 from supervisor.store import conversations, queries, rows, sqlite

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from supervisor.client import common
-from supervisor.client.names import any_name, group_name
+from supervisor.client.resolving import any_name, group_name
 from supervisor.host.failpoint import failpoint
 from supervisor.host.paths import home
 from supervisor.kernel import decision

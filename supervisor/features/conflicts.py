@@ -18,7 +18,7 @@ import click
 
 from memory.service.desk import MemoryDesk
 from supervisor.client import common, reading
-from supervisor.client.names import any_name
+from supervisor.client.resolving import any_name
 from supervisor.contract import Supervisor
 from supervisor.host.paths import Home, home
 from supervisor.kernel.errors import DiskFull, NightcrewError, one_line

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from agents.activity import AgentState, Evidence, fuse
+from agents.agent_state import AgentState, Evidence, fuse
 from agents.kinds import of_task
 from supervisor.client import protocol
 from supervisor.host import audit_log, files
@@ -20,7 +20,7 @@ from supervisor.kernel.errors import HostError, NightcrewError, NotFound, Refuse
 from supervisor.kernel.gate_files import flags, what_runs
 from supervisor.kernel.states import TaskState
 from supervisor.results import candidates, verdicts
-from supervisor.server.attempts.environments import Environments
+from supervisor.server.attempts.worktree_records import Environments
 from supervisor.store import queries, rows, sqlite
 from supervisor.store.queries import TaskView
 from worktrees import collect_work, landing, merge, tree_merge

@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from agents import activity, typing_rules
-from agents.activity import NEEDS_PERSON, RESTS, AgentState, Evidence, Status, fuse
+from agents import agent_state, typing_rules
+from agents.agent_state import NEEDS_PERSON, RESTS, AgentState, Evidence, Status, fuse
 from agents.kinds import of_task
 from memory import mail as mail_rows
 from supervisor import __version__
@@ -91,7 +91,7 @@ async def of(loop: Loop, key: tuple[str, int], together: OneLook) -> Heard:
     slept_since = loop.machine.timekeeping.slept_since
     if owns_terminal(loop, key[0]) and (known := await loop.agents.sending.known(key, await together.groups())) is not None:
         evidence = typing_rules.evidence(replace(known, printed=known.printed + slept_since(known.printed)), loop.clock.wall())
-    elif (piece := activity.silence((at := loop.agents.streams.printed(key)) + slept_since(at), loop.clock.wall())) is not None:
+    elif (piece := agent_state.silence((at := loop.agents.streams.printed(key)) + slept_since(at), loop.clock.wall())) is not None:
         evidence = [*evidence, piece]
     return Heard(session, evidence, refused)
 

@@ -29,12 +29,12 @@ from supervisor.kernel.errors import ConfigError
 from supervisor.server import requests
 from supervisor.server.attempts.agent_access import AgentAccess
 from supervisor.server.attempts.collect import Ending, EndingDoors
-from supervisor.server.attempts.environments import Environments
 from supervisor.server.attempts.isolation import Isolation
 from supervisor.server.attempts.jobs import Doors
 from supervisor.server.attempts.launch import Launching, Warmth
 from supervisor.server.attempts.limits import LimitDesk
 from supervisor.server.attempts.observe import Observer
+from supervisor.server.attempts.worktree_records import Environments
 from supervisor.server.attempts.zygotes import Zygotes
 from supervisor.server.gateway import Gateway, GatewayKeeper, Models
 from supervisor.server.hooks import Hooks

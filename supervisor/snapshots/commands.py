@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from supervisor.client import common, follow
-from supervisor.client.names import environment_name, snapshot_name
+from supervisor.client.resolving import environment_name, snapshot_name
 from supervisor.host.paths import home
 from supervisor.kernel.errors import NotFound, Refused, UsageError, one_line
 from supervisor.kernel.format import age, duration, rfc3339, size

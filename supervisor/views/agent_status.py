@@ -1,4 +1,4 @@
-"""How an agent is, with all that speaks for it: evidence from the ledger, its hooks and the gateway, fused by `agents.activity`."""
+"""How an agent is, with all that speaks for it: evidence from the ledger, its hooks and the gateway, fused by `agents.agent_state`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from agents.activity import AgentState, Evidence, Source, Status, fuse
+from agents.agent_state import AgentState, Evidence, Source, Status, fuse
 from agents.kinds import of_task
 from supervisor.kernel.errors import one_line
 from supervisor.kernel.format import age, duration, rfc3339

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from memory import lease_rows as rows
+from memory import lease_rows
 from supervisor.kernel.format import age, duration, listed, many, rfc3339
 from supervisor.kernel.leases import Lease, Wait, WaitKind
 from supervisor.kernel.pressure import Conditions, Decision, Verdict, of_start
@@ -77,9 +77,9 @@ def _known(db: sqlite3.Connection, waiting: Sequence[TaskView], now: Conditions 
     blocked = _in(waiting, TaskState.WAITING)
     return _Known(
         now, runs, wall,
-        needs=queries.open_needs(db, blocked), notes=rows.missing(db, blocked),
+        needs=queries.open_needs(db, blocked), notes=lease_rows.missing(db, blocked),
         rests=queries.backoffs(db, _in(waiting, *_RESTING)), aside=_set_aside(db, waiting),
-        ahead=rows.ahead(db, _in(waiting, TaskState.READY)),
+        ahead=lease_rows.ahead(db, _in(waiting, TaskState.READY)),
         undecided=candidates.undecided(db, blocked),
         nights=queries.nights_of_runs(db, {view.run for view in waiting}) if now is not None and now.nights else {},
     )  # fmt: skip
@@ -118,7 +118,7 @@ def _paused(view: TaskView, known: _Known) -> Verdict:
 
 def _of_agents(db: sqlite3.Connection, views: Iterable[TaskView]) -> dict[str, Verdict]:
     """The oldest wait of each, and how many more."""
-    open_ones = rows.open_of(db, [view.id for view in views if view.state is TaskState.RUNNING])
+    open_ones = lease_rows.open_of(db, [view.id for view in views if view.state is TaskState.RUNNING])
     return {task: Verdict(Decision.DEFER, CODES[found[0].kind], _words(found), found[0].since) for task, found in open_ones.items()}
 
 
@@ -194,7 +194,7 @@ def of_tasks(db: sqlite3.Connection, tasks: Collection[str], now: float) -> dict
     """Of these tasks by `now`, seconds since 1970; None where nobody waited. `waits`: how many; `seconds`: of all of them; `refused`,
     `given_up`: those that could never end; `top`: the longest by who waited for whom, `task`, `kind`, `for`, `waits`, `seconds`,
     `longest_s`. Of one task the newest `waits.KEPT` are known."""
-    found, ends = rows.waited(db, tasks, now), rows.deadlocks(db, tasks)
+    found, ends = lease_rows.waited(db, tasks, now), lease_rows.deadlocks(db, tasks)
     if not found and not any(ends):
         return None
     return {

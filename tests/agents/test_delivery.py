@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import tests.data
 from agents import typing_rules
-from agents.activity import AgentState, Evidence, Source
+from agents.agent_state import AgentState, Evidence, Source
 from agents.tmux import typed_text
 from agents.typing_rules import Known
 

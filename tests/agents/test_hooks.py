@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.activity import DETAIL_MAX, AgentState, Heard, hear
+from agents.agent_state import DETAIL_MAX, AgentState, Heard, hear
 from supervisor.server.attempts.observe import AGENT_EVIDENCE_RECORD_MAX
 
 S = AgentState

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.activity import ENDED, NEEDS_PERSON, AgentState, Evidence, Source, fuse
+from agents.agent_state import ENDED, NEEDS_PERSON, AgentState, Evidence, Source, fuse
 
 S = AgentState
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from agents import hook_client
-from agents.activity import DETAIL_MAX
+from agents.agent_state import DETAIL_MAX
 from supervisor.client import protocol
 from supervisor.host import attempt_tokens, files, secrets
 from supervisor.host.clock import SystemClock

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from agents import activity as hints
-from agents.activity import AgentState, Evidence, Source, fuse
+from agents import agent_state as hints
+from agents.agent_state import AgentState, Evidence, Source, fuse
 from supervisor.client import protocol
 from supervisor.host import attempt_tokens, secrets
 from tests.support import House, plan_of, shell_task, wait_until

@@ -19,8 +19,7 @@ from tests.support import small_disk
 from tests.worktrees.conftest import make_world
 from tests.worktrees.killing import died_at
 from tests.worktrees.workshop import FILES, Workshop, at_work, contents, make_workshop
-from worktrees import collect_work, landing, merge, removal, templates
-from worktrees import commit_work as rescue
+from worktrees import collect_work, commit_work, landing, merge, removal, templates
 from worktrees.backends import BACKENDS, best, mounts, named, survey
 from worktrees.environments import Environment, Warm, create, environment_path, open_env, release
 from worktrees.private_repository import beside
@@ -72,7 +71,7 @@ def shop(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
         yield made
 
 
-def save(env: Environment) -> rescue.Secured:
+def save(env: Environment) -> commit_work.Secured:
     return collect_work.secure(env, "leftover work")
 
 

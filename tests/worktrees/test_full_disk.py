@@ -14,8 +14,7 @@ from supervisor.sandbox import executors
 from supervisor.sandbox.executors import Executor
 from tests import support
 from tests.worktrees.conftest import World, make_world
-from worktrees import collect_work
-from worktrees import commit_work as rescue
+from worktrees import collect_work, commit_work
 from worktrees.environments import Environment
 
 LEFT = os.urandom(40_000)
@@ -38,9 +37,11 @@ def fill(place: Path, leave: int) -> None:
         os.posix_fallocate(file.fileno(), 0, files.free_bytes(place) - leave)
 
 
-def secure(env: Environment) -> rescue.Secured:
+def secure(env: Environment) -> commit_work.Secured:
     """Past the first look at the disk, which would end each of these at once."""
-    return collect_work._secure(env, rescue.full_message("leftover work", {}), onto_branch=True, always=True, most=rescue.KEPT_MAX)
+    return collect_work._secure(
+        env, commit_work.full_message("leftover work", {}), onto_branch=True, always=True, most=commit_work.KEPT_MAX
+    )
 
 
 @pytest.mark.root

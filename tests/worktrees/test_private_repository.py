@@ -15,8 +15,7 @@ from supervisor.host import untrusted_fs
 from supervisor.host.untrusted_fs import remove_tree
 from tests.host.test_trees import dig
 from tests.worktrees.kinds_of_repositories import PEOPLES, shallow, with_configured_worktrees
-from worktrees import changes, private_repository
-from worktrees import commit_work as rescue
+from worktrees import changes, commit_work, private_repository
 from worktrees.collect_work import publish, secure
 from worktrees.environments import Environment, release
 from worktrees.removal import remove
@@ -303,8 +302,8 @@ def test_refs_that_lie_deep_are_not_looked_for_from_the_top_each(env: Environmen
 
     monkeypatch.setattr(untrusted_fs, "_beneath", counted)
     try:
-        rescue.read(env.private, "")
-        rescue.unlock(env.private)
+        commit_work.read(env.private, "")
+        commit_work.unlock(env.private)
         changes.disarm_repository(replace(env, repo=replace(env.repo, common_dir=env.private)))
     finally:
         remove_tree(env.private / "refs")  # deeper than pytest can clear away

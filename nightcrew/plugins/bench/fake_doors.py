@@ -37,12 +37,12 @@ from supervisor.kernel.settings import Settings
 from supervisor.kernel.snapshots import Snapshot, SnapshotSpec
 from supervisor.kernel.states import End
 from supervisor.server.attempts.collect import Ending
-from supervisor.server.attempts.environments import Environments
 from supervisor.server.attempts.jobs import Doors
 from supervisor.server.attempts.launch import Launching, Ordered, Source, Spawned
 from supervisor.server.attempts.limits import LimitDesk
 from supervisor.server.attempts.observe import Key, Observer, Seen
 from supervisor.server.attempts.sessions import Session
+from supervisor.server.attempts.worktree_records import Environments
 from supervisor.server.attempts.zygotes import Zygotes
 from supervisor.server.capacity import CapacityWatch
 from supervisor.server.hooks import Hooks

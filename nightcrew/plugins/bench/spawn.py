@@ -52,7 +52,7 @@ from supervisor.kernel.errors import HostError, NightcrewError, TimedOut, one_li
 from supervisor.kernel.spec import TaskSpec
 from supervisor.kernel.states import End
 from supervisor.sandbox import executors
-from supervisor.server.attempts.environments import facts
+from supervisor.server.attempts.worktree_records import facts
 from supervisor.store import sqlite
 from worktrees import collect_work, environments
 from worktrees.environments import Confined, Environment

@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 
 from agents import hook_client
-from agents.activity import Source
+from agents.agent_state import Source
 from nightcrew.plugins.bench.crews import Busy, Say, SupervisedRun, children_cpu_s, commit_all, in_turns, until
 from nightcrew.plugins.bench.figures import Aim, median_ms, quantiles_ms
 from nightcrew.plugins.sim.child import Simulator

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from supervisor.client import common
-from supervisor.client.names import token_name
+from supervisor.client.resolving import token_name
 from supervisor.features.api import rows as api_rows
 from supervisor.features.api import rules as api_rules
 from supervisor.features.api.rules import Kind, Scope, Token, Words

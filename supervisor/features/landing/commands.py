@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from supervisor.client import common
-from supervisor.client.names import done_name, ended_name
+from supervisor.client.resolving import done_name, ended_name
 from supervisor.features.landing import rows as landing_rows
 from supervisor.features.landing import view as landing_view
 from supervisor.features.landing.rows import TrainRow

@@ -22,7 +22,7 @@ from rich.live import Live
 from rich.text import Text
 
 from supervisor.client import common, terminal
-from supervisor.client.names import kind_name, snapshot_name
+from supervisor.client.resolving import kind_name, snapshot_name
 from supervisor.features.map.open_map import Item
 from supervisor.features.map.prompts import MAX_TOKENS, NAMES, PromptTerms, check_fields, fields
 from supervisor.host.paths import home, settings_file

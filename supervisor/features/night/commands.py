@@ -19,7 +19,7 @@ import click
 
 from supervisor.cli.main import LazyGroup
 from supervisor.client import common, follow
-from supervisor.client.names import run_id
+from supervisor.client.resolving import run_id
 from supervisor.features.night import morning_json as night_report
 from supervisor.features.night import morning_report as morning_pages
 from supervisor.features.night.morning_rows import DIFF_BYTES, DIFFS_BYTES, Diff, Found, Night, Task

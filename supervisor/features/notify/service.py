@@ -60,7 +60,7 @@ WATCHED_S = 3.0
 
 
 class Here:
-    """Of one supervisor. `post` is as `notify_post.post`."""
+    """Of one supervisor. `post` is as `post.post`."""
 
     def __init__(self, tmux: Tmux, clock: Clock, *, desktop: bool) -> None:
         self._tmux, self._clock, self._desktop = tmux, clock, desktop
@@ -150,7 +150,7 @@ async def on_desktop(title: str, body: str, environ: Mapping[str, str]) -> str:
 # Notifying
 # ---------
 # Tells a person what matters: looks at the journal, at who waits for an answer, at the gateway and at the caps, every second and as
-# soon as an agent says that it needs somebody, and sends what `core.notify` says is due: to receivers elsewhere by `notify_post`,
+# soon as an agent says that it needs somebody, and sends what `rules` says is due: to receivers elsewhere by `post`,
 # and on this machine, while somebody is there, by `notify_here`. What each of both knows is in a file of its own, which is written
 # before anything is sent.
 
@@ -165,7 +165,7 @@ KEPT_MAX = 2**22
 
 
 Post = Callable[[Iterable[Receiver], str, str, Mapping[str, str]], Awaitable[dict[str, str]]]
-"""As `notify_post.post`."""
+"""As `post.post`."""
 
 
 def kept(file: Path) -> Known | None:
@@ -189,7 +189,7 @@ class Sources:
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Where addresses of receivers are."""
     post: Post | None = None
-    """Who sends; None: `notify_post.post`."""
+    """Who sends; None: `post.post`."""
 
 
 class Notifying:

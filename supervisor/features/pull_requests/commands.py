@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from supervisor.client import common, follow, follow_up
-from supervisor.client.names import done_name
+from supervisor.client.resolving import done_name
 from supervisor.features.pull_requests import description, forge, rules
 from supervisor.features.pull_requests import push as pushing
 from supervisor.features.pull_requests import remarks as pull_requests_remarks

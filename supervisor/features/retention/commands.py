@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from supervisor.client import common
-from supervisor.client.names import ended_name
+from supervisor.client.resolving import ended_name
 from supervisor.host.paths import Home, home
 from supervisor.kernel.errors import Refused, UsageError, one_line
 from supervisor.kernel.format import size

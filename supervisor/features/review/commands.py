@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from supervisor.client import common, follow, follow_up, reading
-from supervisor.client.names import done_name
+from supervisor.client.resolving import done_name
 from supervisor.host import files
 from supervisor.host.failpoint import failpoint
 from supervisor.host.paths import Home, home

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from supervisor.client import common
-from supervisor.client.names import any_name
+from supervisor.client.resolving import any_name
 from supervisor.host.paths import Home, home
 from supervisor.kernel.errors import NotFound, UsageError, one_line
 from supervisor.kernel.format import rfc3339

@@ -21,8 +21,7 @@ from aiohttp import web
 
 from supervisor.features.audit.rules import MOST, PRUNED
 from supervisor.features.metrics.page import Live, Metrics
-from supervisor.gateway import lifecycle
-from supervisor.gateway import provider_keys as keys
+from supervisor.gateway import lifecycle, provider_keys
 from supervisor.gateway.account import charges
 from supervisor.gateway.account import queries as reading
 from supervisor.gateway.account.charges import OpenRow, Prices
@@ -162,7 +161,7 @@ class Gateway:
     async def reload(self) -> None:
         """Take the settings and keys as they are now; streams and queues stay. Raises ConfigError, and then nothing has changed."""
         settings = await asyncio.to_thread(read, self._place.config, self._place.home.keys)
-        keyring = await asyncio.to_thread(keys.read_all, self._place.home, settings.upstreams)
+        keyring = await asyncio.to_thread(provider_keys.read_all, self._place.home, settings.upstreams)
         self._learn_secrets(keyring)
         self.context.prices = Prices.load(self._place.home.prices, settings.prices)
         self.settings = self.context.settings = settings
@@ -178,7 +177,7 @@ class Gateway:
     def _assemble(self) -> RequestContext:
         """Everything that needs the account, which is opened here: what a gateway before this one left open is charged now."""
         home, clock, settings = self._place.home, self._place.clock, self.settings
-        keyring = keys.read_all(home, settings.upstreams)
+        keyring = provider_keys.read_all(home, settings.upstreams)
         self._learn_secrets(keyring)
         prices = Prices.load(home.prices, settings.prices)
         crashed = self._account.start(prices.cost)

@@ -25,7 +25,7 @@ from aiohttp.streams import StreamReader
 from multidict import CIMultiDict
 from yarl import URL
 
-from supervisor.gateway import provider_keys as keys
+from supervisor.gateway import provider_keys
 from supervisor.gateway.wire.headers import CLIENT_AUTH_HEADERS, HOP_BY_HOP, KeyFilter, auth_headers, carried, passable, reason
 from supervisor.gateway.wire.metering import BadEncoding, Decoder, decoder
 from supervisor.gateway.wire.requests import sent_body, target
@@ -198,7 +198,7 @@ class Reply:
         parts = bytearray()
         while len(parts) < limit and (chunk := await self.chunk()):
             parts += chunk
-        return keys.masked(bytes(parts), self._key)
+        return provider_keys.masked(bytes(parts), self._key)
 
 
 class _Protocol(ResponseHandler):

@@ -12,10 +12,9 @@ from supervisor.host import processes
 from supervisor.kernel.errors import NightcrewError, Refused
 from supervisor.kernel.names import Identity
 from supervisor.results.verdicts import NO_CLAIMS, Claims
-from supervisor.server.attempts.environments import Environments
+from supervisor.server.attempts.worktree_records import Environments
 from supervisor.store.rows import AttemptRow, LaunchRow
-from worktrees import commit_work as rescue
-from worktrees import environments, removal, repository
+from worktrees import commit_work, environments, removal, repository
 from worktrees.collect_work import Why
 from worktrees.environments import Environment
 from worktrees.merge import Branches, Stand
@@ -154,7 +153,7 @@ def _let_go(made: Environment, seen: removal.Keep | removal.Removable, claims: C
 
 def _forget(made: Environment, how: Cleaning) -> None:
     """Drop a rescue ref that stands at the base, as `Cleaning.forget` says. Raises ToolFailed when it moved meanwhile."""
-    if how.remove and how.forget and rescue.refs_of(made).get(made.rescue_ref) == made.base:
+    if how.remove and how.forget and commit_work.refs_of(made).get(made.rescue_ref) == made.base:
         repository.move(made.repo, made.rescue_ref, "", made.base, "")
 
 

@@ -37,13 +37,13 @@ from supervisor.sandbox.policy import Tier
 from supervisor.server.attempts import continuing, kind_protocol, launch, model_usage, observe, sessions
 from supervisor.server.attempts.agent_access import AgentAccess
 from supervisor.server.attempts.cleaning import alive_inside
-from supervisor.server.attempts.environments import Environments, facts
 from supervisor.server.attempts.limits import LimitDesk
 from supervisor.server.attempts.observe import Key, Observer
 from supervisor.server.attempts.sessions import Session
+from supervisor.server.attempts.worktree_records import Environments, facts
 from supervisor.store.conversations import Held
 from supervisor.store.rows import AttemptRow, LaunchRow
-from worktrees import collect_work, environments, merge, private_repository, removal
+from worktrees import collect_work, commit_work, environments, merge, private_repository, removal
 from worktrees.commit_work import Secured
 from worktrees.environments import Environment
 from worktrees.private_repository import RefGuard
@@ -418,7 +418,7 @@ class Ending:
 
     def _secured(self, row: AttemptRow, made: Environment, end: End, *, sweeps: bool) -> Secured:
         trailers = {"Nightcrew-Task": row.task, "Nightcrew-End": str(end)}
-        secured = collect_work.secure(made, f"nightcrew: work left by {row.task}", trailers, always=not sweeps)
+        secured = collect_work.secure(made, commit_work.left_message(row.task), trailers, always=not sweeps)
         return replace(secured, notes=(*secured.notes, *self._keep_refused(row, made, secured.refused)), refused=())
 
     def _without_gate(self, row: AttemptRow, made: Environment) -> Secured | None:

@@ -46,11 +46,11 @@ from supervisor.sandbox import homes
 from supervisor.server.attempts import continuing, limits, model_usage, sessions
 from supervisor.server.attempts.cleaning import Candidate, Cleaner, Cleaning, Decided
 from supervisor.server.attempts.collect import Ending, of_tools
-from supervisor.server.attempts.environments import Environments, facts
 from supervisor.server.attempts.launch import Launching, PortBlocks, Source
 from supervisor.server.attempts.limits import LimitDesk
 from supervisor.server.attempts.observe import Observer
 from supervisor.server.attempts.sessions import Session
+from supervisor.server.attempts.worktree_records import Environments, facts
 from supervisor.snapshots.service import SnapshotDesk
 from supervisor.store import conversations, journal, queries, rows
 from supervisor.store.conversations import Held

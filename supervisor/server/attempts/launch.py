@@ -31,10 +31,10 @@ from supervisor.results.comparison import Judged
 from supervisor.sandbox.policy import Tier
 from supervisor.server.attempts import continuing, isolation
 from supervisor.server.attempts.agent_access import AgentAccess
-from supervisor.server.attempts.environments import Environments
 from supervisor.server.attempts.isolation import Confined, Isolation
 from supervisor.server.attempts.limits import LimitDesk, LimitsBounds
 from supervisor.server.attempts.observe import Observer
+from supervisor.server.attempts.worktree_records import Environments
 from supervisor.server.attempts.zygotes import Zygotes
 from supervisor.snapshots.service import SnapshotDesk
 from supervisor.store.ledger import Ledger

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agents import hook_client, protocols
-from agents.activity import NEEDS_PERSON, AgentState, Evidence, Heard, Source, Status, hear, permissions, tool
+from agents.agent_state import NEEDS_PERSON, AgentState, Evidence, Heard, Source, Status, hear, permissions, tool
 from agents.kinds import of_task
 from agents.protocols import Live
 from agents.tmux import ServerGone, Tmux

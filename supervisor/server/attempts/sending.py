@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agents import typing_rules as delivery
-from agents.activity import Evidence
+from agents.agent_state import Evidence
 from agents.kinds import of_task
 from agents.protocols import Live
 from agents.tmux import Tmux

@@ -16,8 +16,7 @@ from urllib.parse import quote
 
 import pytest
 
-from supervisor.gateway import lifecycle
-from supervisor.gateway import provider_keys as keys
+from supervisor.gateway import lifecycle, provider_keys
 from supervisor.gateway.admission.types import Agent
 from supervisor.gateway.lifecycle import clean_environment
 from supervisor.gateway.provider_keys import Form, Handler, Log, Redactor
@@ -244,7 +243,7 @@ def test_keys_come_from_files_commands_or_nowhere(tmp_path: Path) -> None:
     def printing(code: str) -> KeySource:
         return KeySource("command", argv=(sys.executable, "-I", "-c", code))
 
-    found = keys.read_all(
+    found = provider_keys.read_all(
         home,
         (
             one("plain", KeySource()),
