@@ -214,7 +214,7 @@ GROUPS = {
     "software": "machine:SOFTWARE_CHECKS",
     "machine": "machine:CHECKS",
     "environments": "machine:ENVIRONMENTS_CHECKS",
-    "state": "state:CHECKS",
+    "state": "state_directory:CHECKS",
     "crew": "crew:CHECKS",
 }
 """Each group of checks, in their order, and the table of them as `module:name`."""

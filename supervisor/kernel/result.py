@@ -70,7 +70,7 @@ class Spent:
     past: int = 0
     """Tokens among these that it took past the gateway, by its own account."""
     first: tuple[int, int, int] | None = None
-    """Input, cache reads and cache writes of its first request; see `gateway.account.reading.first_of_attempt`."""
+    """Input, cache reads and cache writes of its first request; see `gateway.account.queries.first_of_attempt`."""
 
 
 def build(
