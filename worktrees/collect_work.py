@@ -319,8 +319,8 @@ _OID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 def secure(env: Environment, message: str, trailers: Mapping[str, str] | None = None, *, always: bool = False) -> Secured:
-    """As `commit_work.secure_here`, wherever the agent worked. Raises also HostError when no sandbox can be built where it had one. On a disk
-    with hardly any room nothing is tried: what fails there costs room, and is not always told."""
+    """As `commit_work.secure_here`, wherever the agent worked. Raises also HostError when no sandbox can be built where it had one. On
+    a disk with hardly any room nothing is tried: what fails there costs room, and is not always told."""
     for place in (env.path.parent, env.repo.common_dir):
         if files.is_full(place):
             raise files.disk_full("no room to secure the work of an attempt", place, "the disk is full", kept="its files")
@@ -334,9 +334,9 @@ def snapshot(env: Environment, message: str) -> Secured:
 
 
 def set_apart(env: Environment, message: str, trailers: Mapping[str, str], before: Secured) -> tuple[str, ...]:
-    """Keep what a gate changed, since the work was secured as `before` says, apart from that work; see `commit_work.set_apart`. Returns what is
-    to be said of it. Where the agent did not leave HEAD on its branch, what the gate changed cannot be told from what the agent left beside
-    the branch: all of it is on the rescue ref then, and the branch stays as it is. Raises as `secure`."""
+    """Keep what a gate changed, since the work was secured as `before` says, apart from that work; see `commit_work.set_apart`. Returns
+    what is to be said of it. Where the agent did not leave HEAD on its branch, what the gate changed cannot be told from what the agent left
+    beside the branch: all of it is on the rescue ref then, and the branch stays as it is. Raises as `secure`."""
     text = commit_work.full_message(message, trailers)
     if before.rescue != before.tip:
         return _secure(env, text, onto_branch=False, always=True, most=commit_work.KEPT_MAX).notes
