@@ -335,8 +335,8 @@ def snapshot(env: Environment, message: str) -> Secured:
 
 def set_apart(env: Environment, message: str, trailers: Mapping[str, str], before: Secured) -> tuple[str, ...]:
     """Keep what a gate changed, since the work was secured as `before` says, apart from that work; see `commit_work.set_apart`. Returns
-    what is to be said of it. Where the agent did not leave HEAD on its branch, what the gate changed cannot be told from what the agent left
-    beside the branch: all of it is on the rescue ref then, and the branch stays as it is. Raises as `secure`."""
+    what is to be said of it. Where the agent did not leave HEAD on its branch, what the gate changed cannot be told from what the agent
+    left beside the branch: all of it is on the rescue ref then, and the branch stays as it is. Raises as `secure`."""
     text = commit_work.full_message(message, trailers)
     if before.rescue != before.tip:
         return _secure(env, text, onto_branch=False, always=True, most=commit_work.KEPT_MAX).notes
