@@ -74,8 +74,8 @@ def test_output_between_the_last_look_and_the_exit_is_kept(tmp_path: Path, monke
 
     def paused(process: subprocess.Popen[bytes]) -> int | None:
         if gate.exists():
-            gate.rename(tmp_path / "used")
-            (tmp_path / "used").write_text(f"{codes.pop(0)}\n")
+            gate.write_text(f"{codes.pop(0)}\n")  # it waits until the command has opened the gate
+            gate.unlink()
             process.wait()
         return poll(process)
 
