@@ -43,6 +43,7 @@ _QUOTED = r"""(?>"(?:[^"\\]|\\.)*+"|'(?:[^']|'')*+')"""
 _CLOSED = re.compile(rf"{_QUOTED}|\[(?:{_QUOTED}|[^\[\]{{}}\"'])*+\]")
 """Text or a list that says itself where it ends."""
 _ITEM = re.compile(rf"(?:{_QUOTED}|[^,])*+")
+_ALIAS = re.compile(r"\*[\w-]+\Z")
 _ODD = frozenset(("true", "false", "null", "yes", "no", "on", "off"))
 _ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff\ufffe\uffff]")
 
@@ -177,7 +178,7 @@ def _item(written: str) -> str | None:
 def _scalar(written: str) -> str | None:
     """Text, as it is or quoted; None for what is more, or has no end."""
     if not written.startswith(("'", '"')):
-        return None if written.startswith(("[", "{", "|", ">", "&", "!")) else written
+        return None if written.startswith(("[", "{", "|", ">", "&", "!")) or _ALIAS.match(written) else written
     if not _is_closed(written):
         return None
     if written.startswith("'"):
