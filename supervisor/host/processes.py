@@ -120,7 +120,8 @@ class StopReport:
 
 
 def stop(tag: str, runner: Identity | None, grace_s: float) -> StopReport:
-    """End an attempt: everything with `tag`, the runner and all below them. Blocks for at most about 2 x `grace_s` + 15 seconds.
+    """End an attempt: everything with `tag`, the runner and all below them. Blocks for about 2 x `grace_s` + 15 seconds at
+    most, and for up to three minutes where processes go on starting others.
 
     A living runner is asked by TERM and left to stop its tree and write `exit.json` first. Only when it is dead, or has not ended
     within `grace_s` + 3, this freezes, TERMs and KILLs itself, the runner last. Either way a new look verifies that nobody is left.
