@@ -205,6 +205,7 @@ class Server:
         self.tmux("new-session", "-d", "-s", "keep", "-x", "80", "-y", "24", "/bin/sleep", "300")
         self.tmux("set-option", "-g", "remain-on-exit", "on")
         self.tmux("set-option", "-g", "default-terminal", "screen")
+        self.tmux("set-option", "-g", "history-limit", "200000")  # after its last note a flood may show 64 KiB: 6,000 lines of `yes`
 
     def tmux(self, *argv: str) -> str:
         done = subprocess.run([*self._argv, *argv], capture_output=True, text=True, env=self._environ, timeout=30, check=True)
