@@ -30,8 +30,8 @@ from supervisor.kernel.names import TAG_VARIABLE, Identity, mark
 
 _RUNNER_EXTRA_S = 3.0  # beyond its grace, for the runner to KILL, drain and write its record
 _POLL_S = 0.02
-_CHASES = 5
-"""A process that is stopped while nobody chases may have left a child."""
+_CHASES = 10
+"""A process that is stopped while nobody chases may have left a child, which the next look finds."""
 
 
 @cache
@@ -144,9 +144,10 @@ def stop(tag: str, runner: Identity | None, grace_s: float) -> StopReport:
         _await_end(runner, _RUNNER_EXTRA_S)
         rest = procfs.halt(lambda: members(tag, None), time.sleep, time.monotonic, 0.0)
         killed += rest.killed
-    chases = _CHASES if orphaned and _looks.fresh().restless else 0
-    while chases and _chase(tag):
-        chases -= 1
+    for _ in range(_CHASES if orphaned else 0):
+        everyone = _looks.fresh()
+        if not everyone.carriers(tag) and not (everyone.restless and _chase(tag)):
+            break
         rest = procfs.halt(lambda: members(tag, None), time.sleep, time.monotonic, 0.0)
         killed += rest.killed
     survivors = _identities(rest.survivors)
