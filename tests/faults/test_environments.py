@@ -87,6 +87,7 @@ def check(house: House, evidence: Evidence, tasks: int) -> None:
     assert list((house.home.run_dir / "z").glob("*.z")) == [], "zygotes went with their snapshots"
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize(
     "label",
     [pytest.param(name, marks=() if name in STEPS else pytest.mark.soak) for name in FAILPOINTS if name.startswith(("launch.", "finish."))],
@@ -141,6 +142,7 @@ def test_random_kills_of_tasks_on_snapshots(house: House, seed: int, count: int,
     check(house, evidence, count)
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("snapshot", KINDS)
 def test_agents_in_a_sandbox_are_adopted_and_recorded_once(house: House, sandbox: int, snapshot: str) -> None:
     """The supervisor is killed while they work, and the next one finds them; what they leave is secured from their environment."""

@@ -142,6 +142,7 @@ def test_what_makes_git_wait_all_the_same_costs_one_task(crew: Crew, tmp_path: P
     assert crew.unharmed()
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("how", ["killed", "told to leave"])
 def test_a_git_that_waits_keeps_no_supervisor_out(crew: Crew, tmp_path: Path, how: str) -> None:
     house, hung = crew.house, tmp_path / "hung"

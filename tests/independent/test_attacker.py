@@ -497,6 +497,7 @@ def test_no_file_of_the_home_or_the_checkout_changes(crew: Crew, confined: list[
     assert (manifest(crew.home), checkout(crew)) == before
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize(
     "plant",
     [

@@ -322,6 +322,7 @@ def tier(request: pytest.FixtureRequest) -> int:
     return number
 
 
+@pytest.mark.in_turns
 def test_an_agent_changes_only_the_caches_that_are_writable(nightcrew: Nightcrew, tier: int) -> None:
     nightcrew.house.start_daemon()
     before = nightcrew.everything()
@@ -340,6 +341,7 @@ def test_an_agent_changes_only_the_caches_that_are_writable(nightcrew: Nightcrew
     nightcrew.house.ok("status")
 
 
+@pytest.mark.in_turns
 def test_without_shared_caches_an_agent_changes_nothing(nightcrew: Nightcrew, tier: int) -> None:
     config = nightcrew.house.config
     config.write_text("shared_caches = false\n" + config.read_text())
@@ -361,6 +363,7 @@ def test_in_tier_0_the_same_attack_spoils_everything(nightcrew: Nightcrew) -> No
     assert after["beside"] != before["beside"] and after["repository"] != before["repository"]
 
 
+@pytest.mark.in_turns
 def test_another_project_sees_nothing_of_a_projects_caches(nightcrew: Nightcrew, place: Path, tier: int) -> None:
     nightcrew.house.start_daemon()
     other = make_repository(place / "other", {"README": "another project\n"})
@@ -422,6 +425,7 @@ MOVED = [
 """Variables of the person's; `HOME` is the home, `BESIDE` a directory outside of it that holds no cache."""
 
 
+@pytest.mark.in_turns
 def test_a_home_whose_caches_are_links_is_not_written(nightcrew: Nightcrew, place: Path, tier: int) -> None:
     """The person keeps caches on another disk. Only the registry of cargo is one that agents write."""
     nightcrew.house.start_daemon()

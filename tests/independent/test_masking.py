@@ -626,6 +626,7 @@ def test_a_reader_finds_the_key_in_what_the_provider_sends(group: str) -> None:
     assert unseen == []
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("group", GROUPS)
 def test_no_reading_of_what_a_client_receives_shows_the_key(gateway: Gateway, group: str) -> None:
     shown: dict[str, list[str]] = {}

@@ -221,6 +221,7 @@ def agents(tmp_path: Path) -> Iterator[Stubborn]:
     made.end()
 
 
+@pytest.mark.in_turns
 def test_kill_leaves_no_process(agents: Stubborn, tier: int) -> None:
     agents.start(tier)
     agents.house.ok("kill", *MODES)
@@ -228,6 +229,7 @@ def test_kill_leaves_no_process(agents: Stubborn, tier: int) -> None:
     assert {mode: agents.house.state(mode) for mode in MODES} == dict.fromkeys(MODES, "cancelled")
 
 
+@pytest.mark.in_turns
 def test_the_supervisor_ends_what_a_killed_runner_leaves(agents: Stubborn, tier: int) -> None:
     agents.start(tier)
     agents.kill_runners()

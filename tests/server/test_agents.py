@@ -92,6 +92,7 @@ def test_what_an_agent_is_told(house: House, tmp_path: Path) -> None:
     assert (house.home.attempt(view.id, 1) / "out" / "y").exists()
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("tier", ["0", "1", "2"])
 def test_temporary_directory_has_room_for_the_path_of_a_socket(house: House, tier: str) -> None:
     """`multiprocessing` makes a directory of its own there, and in that a socket."""

@@ -30,6 +30,7 @@ def start(house: House, script: str) -> Agent:
     return Agent(house, "agent", ready="")
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize(("word", "byte"), [("yes", "31"), ("no", "1b")])
 def test_the_key_of_the_dialog_is_pressed_and_nothing_else(house: House, word: str, byte: str) -> None:
     agent = start(house, DIALOG)

@@ -104,6 +104,7 @@ def test_work_waits_for_room_and_is_secured(tight: House, leave: int) -> None:
     tight.ok("clean", "--yes", "next")
 
 
+@pytest.mark.in_turns
 def test_a_task_starts_when_there_is_room(tight: House) -> None:
     """There was enough for its worktree, and none for what its runner writes: that is no loss."""
     tight.start_daemon()

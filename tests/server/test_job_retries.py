@@ -59,6 +59,7 @@ def faulty(house: House, tmp_path: Path) -> Faulty:
     return Faulty(house, tmp_path / "tried")
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("step", ["collect", "judge", "prepare"])
 def test_a_step_that_cannot_succeed_sets_its_task_aside_and_frees_its_slot(faulty: Faulty, step: str) -> None:
     house = faulty.house
@@ -106,6 +107,7 @@ def test_a_launch_whose_git_hung_once_goes_on(faulty: Faulty) -> None:
     assert (faulty.house.task("bad").epoch, faulty.tried) == (1, 1)
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize(("step", "error"), [("collect", "full"), ("release", "tool")])
 def test_what_comes_back_is_waited_for_longer_than_any_number_of_tries(faulty: Faulty, step: str, error: str) -> None:
     faulty.start(step, error, 8)

@@ -78,6 +78,7 @@ def replaced(house: House, daemon: subprocess.Popen[bytes]) -> None:
     house.start_daemon()
 
 
+@pytest.mark.in_turns
 def test_it_stands_still_and_goes_on_where_it_was(house: House, keys: dict[str, object]) -> None:
     counting(house, **keys)
     assert house.ok("pause", "agent") == f"{house.task('agent').id}\n"
@@ -95,6 +96,7 @@ def test_it_stands_still_and_goes_on_where_it_was(house: House, keys: dict[str, 
     assert [int(line.split()[1]) for line in lines] == list(range(1, len(lines) + 1)), "the same process, and nothing of it lost"
 
 
+@pytest.mark.in_turns
 def test_it_outlives_the_supervisor(house: House, keys: dict[str, object]) -> None:
     daemon = counting(house, **keys)
     house.ok("pause", "agent")
@@ -106,6 +108,7 @@ def test_it_outlives_the_supervisor(house: House, keys: dict[str, object]) -> No
     assert house.task("agent").epoch == 1 and not house.task("agent").paused
 
 
+@pytest.mark.in_turns
 def test_a_paused_task_can_be_ended(house: House, keys: dict[str, object]) -> None:
     counting(house, **keys)
     house.ok("pause", "agent")
@@ -114,6 +117,7 @@ def test_a_paused_task_can_be_ended(house: House, keys: dict[str, object]) -> No
     wait_until(lambda: not house.tagged(), "nothing of it to live")
 
 
+@pytest.mark.in_turns
 def test_it_hears_a_polite_end(house: House, keys: dict[str, object]) -> None:
     """What stands still is let go on first, so that it has its grace time."""
     counting(house, f"trap 'echo bye; exit 0' TERM; {COUNTS}", **keys)
@@ -233,6 +237,7 @@ def test_its_time_stands_still(house: House) -> None:
     assert len(re.findall("attempt 1: paused", history)) == len(re.findall("attempt 1: resumed", history)) == 2
 
 
+@pytest.mark.in_turns
 def test_a_session_that_is_closed_takes_a_paused_agent_along(house: House, keys: dict[str, object]) -> None:
     """Its runner cannot end what the kernel holds frozen, so the supervisor does."""
     counting(house, **keys)

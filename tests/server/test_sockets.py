@@ -32,6 +32,7 @@ def bound(path: Path) -> bool:
     return False
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("whole", [False, True])
 def test_what_somebody_removed_is_bound_again(house: House, whole: bool) -> None:
     """Each socket, or their directory."""
@@ -68,6 +69,7 @@ def test_a_socket_that_somebody_put_in_its_place_is_taken_away(house: House) -> 
         wait_until(lambda: house.ready(), "the supervisor to answer again", 20)
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("verb", [("down",), ("up", "-d"), ("pause", "agent"), ("quota", "x")])
 def test_verbs_wait_for_a_socket_that_is_bound_again(house: House, verb: tuple[str, ...]) -> None:
     daemon = house.start_daemon()

@@ -75,6 +75,7 @@ def save(env: Environment) -> commit_work.Secured:
     return collect_work.secure(env, "leftover work")
 
 
+@pytest.mark.in_turns
 def test_a_fresh_environment_is_clean_and_git_need_not_read_its_files_again(shop: Workshop) -> None:
     env = shop.env()
     assert env.layers is not None and env.layers.backend == shop.backend.name
@@ -106,6 +107,7 @@ def test_pipes_where_git_opens_files_are_set_aside_in_every_backend(shop: Worksh
     assert shop.lower() == before
 
 
+@pytest.mark.in_turns
 def test_a_life_from_work_to_merge_and_removal_leaves_the_template_as_it_was(shop: Workshop, nobody_alive: Alive) -> None:
     before, env = shop.lower(), shop.env()
     with at_work(env) as agent:
@@ -148,6 +150,7 @@ def test_an_untouched_one_is_swept(shop: Workshop, nobody_alive: Alive) -> None:
     assert shop.world.leftovers(shop.repo) in ([], [str(env.path.parent)])
 
 
+@pytest.mark.in_turns
 def test_two_environments_of_one_template_do_not_see_one_another(shop: Workshop) -> None:
     one, two = shop.env("r1/one"), shop.env("r1/two")
     with at_work(one) as agent:
@@ -161,6 +164,7 @@ def test_two_environments_of_one_template_do_not_see_one_another(shop: Workshop)
     assert shop.world.sh(shop.repo.root, "cat-file", "-p", f"{two.branch}:docs/b.txt") == "b2"
 
 
+@pytest.mark.in_turns
 def test_when_every_mount_is_gone_rescue_and_removal_go_on(shop: Workshop, nobody_alive: Alive) -> None:
     env = shop.env()
     with at_work(env) as agent:
@@ -182,6 +186,7 @@ def test_when_every_mount_is_gone_rescue_and_removal_go_on(shop: Workshop, nobod
     assert shop.world.reachable(shop.repo, done.tip)
 
 
+@pytest.mark.in_turns
 def test_dependencies_that_name_their_own_place_name_that_of_the_environment(shop: Workshop) -> None:
     """As the scripts of a virtual environment and editable installs do: else agents would run the template's code, not their own."""
 
@@ -219,6 +224,7 @@ def test_a_commit_other_than_the_templates(shop: Workshop) -> None:
     assert save(env).commits == 0
 
 
+@pytest.mark.in_turns
 def test_its_git_link_is_watched(shop: Workshop, nobody_alive: Alive) -> None:
     env = shop.env()
     evil = shop.world.make("evil")
@@ -247,6 +253,7 @@ def test_files_that_somebody_removed_are_missing_and_nothing_is_called_deleted(s
             save(env)
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("stride", [16, pytest.param(1, marks=pytest.mark.soak)])
 def test_a_kill_between_any_two_steps_leaves_nothing_that_create_cannot_mend(shop: Workshop, stride: int, seed: int) -> None:
     before, ended = shop.lower(), False
@@ -293,6 +300,7 @@ def test_a_full_disk_leaves_nothing_and_the_retry_succeeds(tmp_path: Path, monke
     assert "plain" in tried
 
 
+@pytest.mark.in_turns
 def test_fifty_at_once(shop: Workshop) -> None:
     with ThreadPoolExecutor(10) as pool:
         made = list(pool.map(lambda number: shop.env(f"r1/t{number}"), range(50)))
@@ -319,6 +327,7 @@ def test_best_is_the_first_that_works_and_every_other_says_why(tmp_path: Path) -
     assert not mounts(tmp_path)
 
 
+@pytest.mark.in_turns
 def test_directory_of_the_snapshot_is_renamed_or_the_backend_says_that_it_cannot_be(shop: Workshop) -> None:
     with at_work(shop.env()) as agent:
         tried = "import os\ntry: os.rename('src', 'moved'); print('renamed')\nexcept OSError as error: print(error.strerror)"
@@ -331,6 +340,7 @@ def test_directory_of_the_snapshot_is_renamed_or_the_backend_says_that_it_cannot
 # --- what a repository may hold ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.in_turns
 def test_submodules_links_and_lfs_pointers(shop: Workshop) -> None:
     world, path = shop.world, shop.repo.root
     pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:" + "0" * 64 + "\nsize 9\n"
@@ -353,6 +363,7 @@ def test_submodules_links_and_lfs_pointers(shop: Workshop) -> None:
     assert save(env).commits == 0
 
 
+@pytest.mark.in_turns
 def test_sparse_checkout(shop: Workshop) -> None:
     world, path = shop.world, shop.repo.root
     world.sh(path, "sparse-checkout", "set", "src")

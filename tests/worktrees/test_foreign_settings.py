@@ -114,6 +114,7 @@ def test_persons_own_files_of_another_spelling_are_seen(both: World, env: Enviro
     assert seen == "?? readme"
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("setting", ["core.trustctime=false", "core.checkStat=minimal"])
 def test_file_of_the_same_size_and_time_is_seen(both: World, setting: str) -> None:
     path = both.make()

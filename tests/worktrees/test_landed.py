@@ -73,6 +73,7 @@ def work(world: World, env: Environment) -> None:
     world.commit(env.path, "mine.txt")
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("method", Method)
 def test_what_has_landed_can_go_also_after_the_branch_went_on(world: World, env: Environment, nobody_alive: Alive, method: Method) -> None:
     work(world, env)

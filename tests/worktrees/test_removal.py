@@ -108,6 +108,7 @@ def test_unmerged_commits_are_kept_until_merged(world: World, env: Environment, 
     assert remove(env, nobody_alive).tip == tip
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("later", ["nothing", "other files", "the same lines"])
 @pytest.mark.parametrize("how", ["squash", "cherry-pick"])
 def test_squashed_and_cherry_picked_branches_count_as_merged(

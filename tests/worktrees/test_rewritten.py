@@ -265,6 +265,7 @@ def test_whatever_was_left_is_on_the_rescue_ref_so_that_a_good_end_can_be_tried_
     world.env(env.repo, epoch=2)
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("text", ["ab" * 20, "0" * 40, "garbage", "ref: refs/heads/main", "ref: refs/heads/nightcrew/r1/fix/other", ""])
 def test_what_lies_beside_the_branch_breaks_nothing(world: World, env: Environment, nobody_alive: Alive, text: str) -> None:
     agent = Agent(world, env)

@@ -131,6 +131,7 @@ def test_excluded_files_do_not_exist(repository: Path) -> None:
     assert (facts.files, facts.unparsable) == (3, 0)
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("perspective", ["security", "complexity", "docstrings", "tests", "structure"])
 def test_nothing_to_look_at_is_no_mistake(tmp_path: Path, perspective: str) -> None:
     none = look(checkout(tmp_path / "none", {}), perspective)

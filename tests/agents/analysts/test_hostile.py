@@ -38,6 +38,7 @@ FINE: dict[str, bytes] = {
 }
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("perspective", PERSPECTIVES)
 def test_what_cannot_be_parsed_is_counted_by_all_and_reported_by_one(tmp_path: Path, perspective: str) -> None:
     facts = look(checkout(tmp_path / "r", {**BROKEN, **FINE}), perspective)
@@ -151,6 +152,7 @@ SHADOWS = (
 )
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("perspective", PERSPECTIVES)
 def test_nothing_of_the_checkout_is_imported_or_obeyed(tmp_path: Path, perspective: str) -> None:
     owned = tmp_path / "owned"

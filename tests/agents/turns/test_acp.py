@@ -76,6 +76,7 @@ def test_a_turn_is_told_to_programs_in_json_and_to_people_in_words(tmp_path: Pat
     assert '"type"' not in ran.pane
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize(
     ("reason", "code", "why"),
     [

@@ -12,6 +12,7 @@ from tests.support import git
 STEPS = ("pr.intended", "pr.pushed", "pr.noted", "pr.opened")
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("step", STEPS)
 def test_it_is_given_again_and_goes_on(person: Person, step: str) -> None:
     person.install("gh")

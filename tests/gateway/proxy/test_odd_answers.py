@@ -128,6 +128,7 @@ NO_ANSWERS = {
 }
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("name", NO_ANSWERS)
 async def test_what_can_be_read_in_two_ways_or_in_none_is_no_answer(tmp_path: Path, name: str) -> None:
     answer, gate = await answered(tmp_path, NO_ANSWERS[name])
@@ -204,6 +205,7 @@ async def test_a_compressed_answer_that_is_not_whole_or_not_compressed_is_cut(tm
     assert kit.rows(gate.home)[0]["end"] in ("cut", "refused")
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("encode", [gzip.compress, deflated, bare_deflated])
 @pytest.mark.parametrize("path", ["/v1/messages", COUNT])
 async def test_an_answer_that_is_compressed_and_does_not_say_so_is_not_passed_on(

@@ -195,6 +195,7 @@ async def test_a_client_with_its_own_login_keeps_it(tmp_path: Path) -> None:
 # Before the first byte: tried again -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize(
     "fault",
     [

@@ -128,6 +128,7 @@ def test_it_holds_no_right_and_can_gain_none(box: Box) -> None:
     assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize(
     ("command", "status"),
     [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", 143), ("kill -KILL $$", 137), ("exec no-such-command", 127), ("exec /dev/null", 126)],

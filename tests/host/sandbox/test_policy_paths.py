@@ -117,6 +117,7 @@ def test_a_link_on_the_way_to_an_agents_own_cache_is_not_followed(crew: House) -
     assert sorted(crew.elsewhere.rglob("*")) == before
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("named", ["state", "", "repo", "repo/.git", "user/.docker/run", "/run", "/tmp", "/var/tmp"])
 def test_a_cache_in_which_something_must_stay_out_of_sight_is_not_opened(crew: House, named: str) -> None:
     place = str((crew.root / named).resolve())

@@ -24,6 +24,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return sample(tmp_path_factory.mktemp("night") / "home")
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_fits_a_phone_and_a_desk_and_is_quiet(open_page: Open, made: dict[str, Any], scheme: str) -> None:
     for size in (PHONE, DESK):

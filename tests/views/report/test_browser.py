@@ -44,6 +44,7 @@ def colour(opened: Opened, name: str) -> str:
     return found
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("name", NAMES)
 def test_the_samples_on_a_desk_and_on_a_phone(show: Open, name: str) -> None:
     for size in (DESK, PHONE):
