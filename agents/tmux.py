@@ -21,6 +21,17 @@ from supervisor.host import files
 from supervisor.kernel.errors import UNSEEN, NotFound, ToolFailed
 from supervisor.kernel.format import duration
 
+# The name of a session
+# ----------------------
+
+
+def session_name(task: str, epoch: int) -> str:
+    """Return the name of the tmux session of an attempt: of `[a-z0-9_-]`, at most 48 characters, derived so that any restart finds the same
+    name."""
+    run, _, slug = task.partition("/")
+    return f"{run}_{slug}_{epoch}"
+
+
 # Attaching
 # ---------
 # The command by which a person looks at a session.

@@ -183,12 +183,6 @@ def attempt_name(task: str, epoch: int) -> str:
     return f"{task}:{epoch}"
 
 
-def session_name(task: str, epoch: int) -> str:
-    """The tmux session of an attempt: of `[a-z0-9_-]`, at most 48 characters, derived so that any restart finds the same name."""
-    run, _, slug = task.partition("/")
-    return f"{run}_{slug}_{epoch}"
-
-
 def branch_name(task: str) -> str:
     """The branch that holds a task's result. It ends in a leaf of its own so that its ref directory belongs to one task."""
     return f"nightcrew/{task}/work"

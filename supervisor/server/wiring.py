@@ -27,7 +27,7 @@ from supervisor.kernel import audit
 from supervisor.kernel.audit import LogFormat, Said
 from supervisor.kernel.errors import ConfigError
 from supervisor.server import requests
-from supervisor.server.attempts.agent_access import AgentAccess
+from supervisor.server.attempts.agent_environment import AgentAccess
 from supervisor.server.attempts.collect import Ending, EndingDoors
 from supervisor.server.attempts.isolation import Isolation
 from supervisor.server.attempts.jobs import Doors

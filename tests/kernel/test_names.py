@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.kernel.names import MAX_SLUG, RUN_ALPHABET, attempt_name, branch_name, rescue_ref, run_id, session_name, slug, tag, tips_ref
+from agents.tmux import session_name
+from supervisor.kernel.names import MAX_SLUG, RUN_ALPHABET, attempt_name, branch_name, rescue_ref, run_id, slug, tag, tips_ref
 
 PLAIN = re.compile(r"[a-z0-9][a-z0-9_-]*")
 RUN = "0731-k3qz"

@@ -35,7 +35,7 @@ from supervisor.results import comparison
 from supervisor.sandbox import homes
 from supervisor.sandbox.policy import Tier
 from supervisor.server.attempts import continuing, kind_protocol, launch, model_usage, observe, sessions
-from supervisor.server.attempts.agent_access import AgentAccess
+from supervisor.server.attempts.agent_environment import AgentAccess
 from supervisor.server.attempts.cleaning import alive_inside
 from supervisor.server.attempts.limits import LimitDesk
 from supervisor.server.attempts.observe import Key, Observer

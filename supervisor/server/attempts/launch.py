@@ -13,7 +13,7 @@ from typing import Any
 
 from agents import agent_client, hook_client, runner
 from agents.kinds import to_run
-from agents.tmux import SessionExists, Tmux
+from agents.tmux import SessionExists, Tmux, session_name
 from agents.zygote import Place, Wanted
 from supervisor.host import files
 from supervisor.host.failpoint import failpoint
@@ -30,7 +30,7 @@ from supervisor.results import comparison
 from supervisor.results.comparison import Judged
 from supervisor.sandbox.policy import Tier
 from supervisor.server.attempts import continuing, isolation
-from supervisor.server.attempts.agent_access import AgentAccess
+from supervisor.server.attempts.agent_environment import INBOX, PROMPT, AgentAccess, write_inputs
 from supervisor.server.attempts.isolation import Confined, Isolation
 from supervisor.server.attempts.limits import LimitDesk, LimitsBounds
 from supervisor.server.attempts.observe import Observer
@@ -53,13 +53,9 @@ from worktrees.private_repository import RefGuard
 GUARD = "guard.json"
 """Digests of what steers git in the user's repository, as it was when the attempt began."""
 BEGIN = "begin"
-PROMPT = "prompt.md"
 MCP_CONFIG = "mcp.json"
-AFTER = "after.json"
 CORE = "core.md"
 """In the memory of a project, see `memory.files`."""
-INBOX = "inbox"
-"""Directory of the texts that people send to a headless agent, see `agents.turns`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,33 +76,6 @@ class Terms:
     """The conversation that it continues."""
     tools: bool = False
     """Its command line finds our tools, see `write_tools`."""
-
-
-def write_inputs(home: Home, key: tuple[str, int], launch: LaunchRow, needs: list[dict[str, Any]]) -> dict[str, str]:
-    """Make the attempt's directory and what its agent reads there; may be repeated. Returns the variables that say where.
-
-    `needs` is what the tasks before it came to.
-    """
-    directory = home.attempt(*key)
-    for folder in (directory, directory / "out", directory / "tmp", directory / INBOX):
-        files.private_dir(folder)
-    own = {
-        "NIGHTCREW_TASK": key[0],
-        "NIGHTCREW_EPOCH": str(key[1]),
-        "NIGHTCREW_RUN": launch.run,
-        "NIGHTCREW_OUT": str(directory / "out"),
-        names.TAG_VARIABLE: names.tag(str(home.root), *key),
-        kind.MEMORY_VARIABLE: str(files.private_dir(home.memory(launch.project))),
-    }
-    if "TRACEPARENT" not in launch.spec.params:
-        own["TRACEPARENT"] = names.traceparent(*key)
-    if launch.spec.prompt is not None:
-        files.atomic_write(directory / PROMPT, launch.spec.prompt.encode(), durable=False)
-        own["NIGHTCREW_PROMPT_FILE"] = str(directory / PROMPT)
-    if needs:
-        files.atomic_write(directory / AFTER, json.dumps({"schema": 1, "tasks": needs}).encode(), durable=False)
-        own["NIGHTCREW_AFTER"] = str(directory / AFTER)
-    return own
 
 
 def write(access: AgentAccess, settings: Settings, key: tuple[str, int], launch: LaunchRow, made: Environment, terms: Terms) -> None:
@@ -347,7 +316,7 @@ class Launching:
         environments.begin(made)
         try:
             pane = self._tmux.spawn(
-                names.session_name(task, epoch),
+                session_name(task, epoch),
                 ordered.argv,
                 made.path,
                 self._observer.tags(task, epoch),

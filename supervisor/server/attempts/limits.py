@@ -34,7 +34,7 @@ from supervisor.kernel.snapshots import SnapshotSpec
 from supervisor.kernel.spec import TaskSpec
 from supervisor.kernel.states import TaskClass
 from supervisor.sandbox.policy import Tier
-from supervisor.server.attempts.agent_access import SPEC_MAX
+from supervisor.server.attempts.agent_environment import SPEC_MAX
 from supervisor.server.attempts.isolation import Confined
 from supervisor.server.wakeups import Follower
 from supervisor.snapshots.rows import Snapshots

@@ -27,8 +27,8 @@ from supervisor.kernel.errors import NightcrewError, NotFound, Refused
 from supervisor.kernel.spec import TaskSpec
 from supervisor.kernel.states import FINAL, AttemptState
 from supervisor.sandbox import homes as agent_homes
+from supervisor.server.attempts.agent_environment import INBOX
 from supervisor.server.attempts.jobs import Doors, Jobs
-from supervisor.server.attempts.launch import INBOX
 from supervisor.server.attempts.observe import AgentEvidence, AgentStreams, Stream
 
 if TYPE_CHECKING:

@@ -1,14 +1,15 @@
-"""The variables by which an agent reaches the supervisor and the gateway: its token and their addresses, and no provider's key."""
+"""The environment variables of an agent: where its files are, and how it reaches supervisor and gateway without a provider's key."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from supervisor.gateway import lifecycle
-from supervisor.host import attempt_tokens, untrusted_fs
-from supervisor.kernel import kind
+from supervisor.host import attempt_tokens, files, untrusted_fs
+from supervisor.kernel import kind, names
 from supervisor.kernel.errors import ToolFailed
 
 if TYPE_CHECKING:
@@ -16,6 +17,12 @@ if TYPE_CHECKING:
     from supervisor.kernel.gateway_settings import GatewaySettings
     from supervisor.kernel.states import TaskClass
     from supervisor.server.gateway import Models
+    from supervisor.store.rows import LaunchRow
+
+PROMPT = "prompt.md"
+AFTER = "after.json"
+INBOX = "inbox"
+"""Directory of the texts that people send to a headless agent, see `agents.turns`."""
 
 SPEC_MAX = 2**22
 """Bytes of `launch.spec`."""
@@ -63,3 +70,30 @@ class AgentAccess:
         """`environ` without the keys of every provider whose key the gateway holds; who logs in by itself keeps its own."""
         held = {upstream.api for upstream in self.settings.upstreams if upstream.key.kind != "client"}
         return {name: text for name, text in environ.items() if kind.PROVIDER_KEYS.get(name) not in held}
+
+
+def write_inputs(home: Home, key: tuple[str, int], launch: LaunchRow, needs: list[dict[str, Any]]) -> dict[str, str]:
+    """Make the attempt's directory and what its agent reads there; may be repeated. Returns the variables that say where.
+
+    `needs` is what the tasks before it came to.
+    """
+    directory = home.attempt(*key)
+    for folder in (directory, directory / "out", directory / "tmp", directory / INBOX):
+        files.private_dir(folder)
+    own = {
+        "NIGHTCREW_TASK": key[0],
+        "NIGHTCREW_EPOCH": str(key[1]),
+        "NIGHTCREW_RUN": launch.run,
+        "NIGHTCREW_OUT": str(directory / "out"),
+        names.TAG_VARIABLE: names.tag(str(home.root), *key),
+        kind.MEMORY_VARIABLE: str(files.private_dir(home.memory(launch.project))),
+    }
+    if "TRACEPARENT" not in launch.spec.params:
+        own["TRACEPARENT"] = names.traceparent(*key)
+    if launch.spec.prompt is not None:
+        files.atomic_write(directory / PROMPT, launch.spec.prompt.encode(), durable=False)
+        own["NIGHTCREW_PROMPT_FILE"] = str(directory / PROMPT)
+    if needs:
+        files.atomic_write(directory / AFTER, json.dumps({"schema": 1, "tasks": needs}).encode(), durable=False)
+        own["NIGHTCREW_AFTER"] = str(directory / AFTER)
+    return own
