@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).parent.parent / "tools" / "crossings.py"
-MOST = {"request": {"request": 15}, "prompt": {"launch": 46, "prompt": 16}, "result": {"take": 36, "result": 10}}
+MOST = {"request": {"request": 15}, "prompt": {"launch": 44, "prompt": 14}, "result": {"take": 32, "result": 9}}
 
 
 @pytest.mark.parametrize("walk", list(MOST))

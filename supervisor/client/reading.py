@@ -197,7 +197,8 @@ def _past(where: Home, db: sqlite3.Connection, view: queries.TaskView) -> Iterat
     with contextlib.suppress(NightcrewError):
         if not view.final and (tokens := model_usage.past_of(where, view.id)):
             yield f"{tokens:,} tokens went past the gateway by its agent's own account; they count against its caps"
-        if why := model_usage.used_up(where, view.id, rows.launch(db, view.id).spec):
+        spec = rows.launch(db, view.id).spec
+        if why := model_usage.used_up(where, view.id, spec.cost_max, spec.tokens_max):
             yield f"{why}; its next attempt, and texts for it, are refused"
 
 

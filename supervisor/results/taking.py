@@ -145,7 +145,7 @@ def is_attended(view: TaskView) -> bool:
 def environment(db: sqlite3.Connection, view: TaskView) -> Environment | None:
     """Return the worktree of the newest attempt of a task; None when its launch did not come so far."""
     row = rows.attempt(db, view.id, view.epoch)
-    return Environments(Git(home().root / "git")).of(row, rows.launch(db, view.id)) if row is not None else None
+    return Environments(Git(home().root / "git")).of(row, rows.launch(db, view.id).root) if row is not None else None
 
 
 def _with_changes(made: Environment, repository: Repository, view: TaskView) -> Offer:

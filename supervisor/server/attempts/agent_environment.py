@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from supervisor.kernel.gateway_settings import GatewaySettings
     from supervisor.kernel.states import TaskClass
     from supervisor.server.gateway import Models
-    from supervisor.store.rows import LaunchRow
 
 PROMPT = "prompt.md"
 AFTER = "after.json"
@@ -72,10 +71,10 @@ class AgentAccess:
         return {name: text for name, text in environ.items() if kind.PROVIDER_KEYS.get(name) not in held}
 
 
-def write_inputs(home: Home, key: tuple[str, int], launch: LaunchRow, needs: list[dict[str, Any]]) -> dict[str, str]:
+def write_inputs(home: Home, key: tuple[str, int], run: str, project: str, needs: list[dict[str, Any]]) -> dict[str, str]:
     """Make the attempt's directory and what its agent reads there; may be repeated. Returns the variables that say where.
 
-    `needs` is what the tasks before it came to.
+    `run`, `project`: of the task. `needs`: what the tasks before it came to.
     """
     directory = home.attempt(*key)
     for folder in (directory, directory / "out", directory / "tmp", directory / INBOX):
@@ -83,16 +82,11 @@ def write_inputs(home: Home, key: tuple[str, int], launch: LaunchRow, needs: lis
     own = {
         "NIGHTCREW_TASK": key[0],
         "NIGHTCREW_EPOCH": str(key[1]),
-        "NIGHTCREW_RUN": launch.run,
+        "NIGHTCREW_RUN": run,
         "NIGHTCREW_OUT": str(directory / "out"),
         names.TAG_VARIABLE: names.tag(str(home.root), *key),
-        kind.MEMORY_VARIABLE: str(files.private_dir(home.memory(launch.project))),
+        kind.MEMORY_VARIABLE: str(files.private_dir(home.memory(project))),
     }
-    if "TRACEPARENT" not in launch.spec.params:
-        own["TRACEPARENT"] = names.traceparent(*key)
-    if launch.spec.prompt is not None:
-        files.atomic_write(directory / PROMPT, launch.spec.prompt.encode(), durable=False)
-        own["NIGHTCREW_PROMPT_FILE"] = str(directory / PROMPT)
     if needs:
         files.atomic_write(directory / AFTER, json.dumps({"schema": 1, "tasks": needs}).encode(), durable=False)
         own["NIGHTCREW_AFTER"] = str(directory / AFTER)

@@ -147,7 +147,7 @@ class Publishing(Follower[_Branch]):
         """The branch of a living attempt and its newest commit, once that is in the person's repository. Raises NotFound for an attempt
         without a worktree, and what `securing.publish` raises."""
         row = self._doors.ledger.attempt(*key)
-        made = self._doors.environments.of(row, self._doors.ledger.launch_row(key[0])) if row is not None else None
+        made = self._doors.environments.of(row, self._doors.ledger.launch_row(key[0]).root) if row is not None else None
         if made is None:
             raise NotFound("no commit of", on=attempt_name(*key), why="it has no worktree")
         await self._idle()  # two helpers of one attempt would meet
@@ -169,7 +169,7 @@ class Publishing(Follower[_Branch]):
         row = self._doors.ledger.attempt(*key)
         if row is None or not row.tier or Tier(row.tier) is Tier.NONE:
             return None
-        made = self._doors.environments.of(row, self._doors.ledger.launch_row(key[0]))
+        made = self._doors.environments.of(row, self._doors.ledger.launch_row(key[0]).root)
         return _Branch(made) if made is not None and made.private is not None else None
 
     async def _look(self, followed: Mapping[Key, _Branch]) -> None:

@@ -98,7 +98,7 @@ class Cleaner:
 
     def _made(self, row: AttemptRow, launch: LaunchRow) -> tuple[Environment | None, str]:
         try:
-            return self._environments.of(row, launch), ""
+            return self._environments.of(row, launch.root), ""
         except NightcrewError as error:
             return None, error.why or error.line()
 

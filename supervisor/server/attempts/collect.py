@@ -289,9 +289,9 @@ class Ending:
         key = (row.task, row.epoch)
         directory = self._home.attempt(*key)
         notes = self._take_logins_back(directory)
-        made = self._environments.of(row, launch)
+        made = self._environments.of(row, launch.root)
         if made is None:
-            repository, root = self._environments.repository(launch), self._home.worktrees / launch.project
+            repository, root = self._environments.repository(launch.root), self._home.worktrees / launch.project
             made = environments.left(repository, *key, launch.base_oid, root)
         work = self._secure(row, made, launch, how[0])  # before any of our own records: an agent can be in their way, not in git's
         failpoint("finish.secured")
@@ -385,12 +385,12 @@ class Ending:
     def _measured(self, launch: LaunchRow, base: str | None, work: result.Work) -> Mapping[str, Any] | None:
         if not launch.spec.candidate_of:
             return None
-        return comparison.measures(self._environments.repository(launch), launch.spec, base, work.tip)
+        return comparison.measures(self._environments.repository(launch.root), launch.spec, base, work.tip)
 
     def sweep(self, row: AttemptRow, launch: LaunchRow) -> bool:
         """Remove the worktree and the branch of an attempt that left nothing, where its kind says so. Whether they were removed; what
         could not be is left to `clean`."""
-        made = self._environments.of(row, launch) if row.end == End.DONE and of_task(launch.spec.kind).sweep else None
+        made = self._environments.of(row, launch.root) if row.end == End.DONE and of_task(launch.spec.kind).sweep else None
         if made is None:
             return False
         try:
@@ -400,7 +400,7 @@ class Ending:
 
     def secure_for_gate(self, row: AttemptRow, launch: LaunchRow) -> None:
         """Secure what the agent left, and let its gate begin."""
-        made = self._environments.of(row, launch)
+        made = self._environments.of(row, launch.root)
         if made is None:
             self.begin_gate(row.task, row.epoch)
             return
@@ -474,7 +474,7 @@ class Ending:
         """The change as a patch, for who has no git at hand. A large one is left to git: the branch has it."""
         if work.tip is None or row.base_oid is None or work.tip == row.base_oid or work.plus + work.minus > PATCH_LINES:
             return
-        patch = merge.patch(self._environments.repository(launch), row.base_oid, work.tip, PATCH_BYTES)
+        patch = merge.patch(self._environments.repository(launch.root), row.base_oid, work.tip, PATCH_BYTES)
         if patch is not None:
             files.atomic_write(directory / "diff.patch", patch)
 
@@ -483,7 +483,7 @@ class Ending:
         if work.tip is None or row.base_oid is None or work.tip == row.base_oid or not held.matters:
             return None
         try:
-            return leases.unleased(merge.changed(self._environments.repository(launch), row.base_oid, work.tip), held)
+            return leases.unleased(merge.changed(self._environments.repository(launch.root), row.base_oid, work.tip), held)
         except HostError:
             return None
 

@@ -214,7 +214,7 @@ class Jobs:
         for task in tasks:
             with contextlib.suppress(KeyError):
                 spec = self._ledger.launch_row(task).spec
-                await self.within(self.launchers, model_usage.refuse_used_up, self._home, task, spec, what)
+                await self.within(self.launchers, model_usage.refuse_used_up, self._home, task, spec.cost_max, spec.tokens_max, what)
 
     async def _refuse_launch(self, task: str, epoch: int, row: LaunchRow) -> None:
         """As `refuse_used_up`, for an attempt of which nothing is made yet, and for the task whose conversation it continues."""

@@ -242,7 +242,7 @@ class Launching:
 
     def judging(self, row: LaunchRow, seen: Judged) -> LaunchRow:
         """As `comparison.told`."""
-        return comparison.told(self._environments.repository(row), row, seen)
+        return comparison.told(self._environments.repository(row.root), row, seen)
 
     def prepare(self, task: str, epoch: int, launch: LaunchRow, lent: Snapshot | None, start: str = "") -> Environment:
         """Its worktree at the commit `start`, or at the run's base, made from the snapshot `lent` if there is one. Raises
@@ -254,7 +254,7 @@ class Launching:
         tier = self._warmth.isolation.tier(launch.spec, attended=attended)
         after = tuple(map(names.branch_name, launch.after[:SHOWN_BRANCHES]))
         confined = environments.Confined(after) if tier is not Tier.NONE else None
-        repository = self._environments.repository(launch)
+        repository = self._environments.repository(launch.root)
         if tier is Tier.NONE:
             self._warmth.refs.begin(repository)
         made = environments.create(repository, task, epoch, start or launch.base_oid, root, warm=warm, confined=confined)
@@ -267,25 +267,29 @@ class Launching:
         key, directory = (task, epoch), self._home.attempt(task, epoch)
         cwd = self._cwd(launch, source.made)
         launch = _composed(task, launch, source, cwd)
-        inputs = write_inputs(self._home, key, launch, needs) | names.variables(source.port)
-        if to_run(launch.spec.kind).has_hooks:
+        inputs = write_inputs(self._home, key, launch.run, launch.project, needs) | names.variables(source.port)
+        if "TRACEPARENT" not in launch.spec.params:
+            inputs["TRACEPARENT"] = names.traceparent(*key)
+        if launch.spec.prompt is not None:
+            files.atomic_write(directory / PROMPT, launch.spec.prompt.encode(), durable=False)
+            inputs["NIGHTCREW_PROMPT_FILE"] = str(directory / PROMPT)
+        agent = to_run(launch.spec.kind)
+        if agent.has_hooks:
             inputs[HOOK_VARIABLE] = str(hook_client.program(files.private_dir(self._home.bin)))
         client = agent_client.program(files.private_dir(self._home.bin))
         inputs[CLIENT_VARIABLE] = str(client)
         if tools := bool(launch.spec.children_max or self._settings.memory.tools):
             write_tools(directory, client)
         place = self._zygote(launch, source.lent)
-        home = Path(launch.spec.params.get("HOME") or launch.env.get("HOME") or "/")
-        attended = to_run(launch.spec.kind).mode == "terminal"
+        env = {**launch.env, **launch.spec.params}
+        home, attended = Path(env.get("HOME") or "/"), agent.mode == "terminal"
         same_path, memory = cwd if cwd != source.made.path else None, self._home.memory(launch.project)
         who = isolation.Attempt(launch.spec, directory, source.made, home, attended, launch.env, same_path, memory)
         confined = self._warmth.isolation.confine(who, self._access.gateway_port(), warm=place is not None)
         if source.origin is not None:
-            env = {**launch.env, **launch.spec.params}
-            continuing.hand_on(self._home, key, to_run(launch.spec.kind), source.origin, env)
+            continuing.hand_on(self._home, key, agent, source.origin, env)
         asked = self._warmth.limits.asked(launch.spec, source.lent.spec if source.lent is not None else None)
-        agent = to_run(launch.spec.kind).is_agent
-        bounds = self._warmth.limits.bind(key, asked, confined, launch.spec.task_class, agent=agent)
+        bounds = self._warmth.limits.bind(key, asked, confined, launch.spec.task_class, agent=agent.is_agent)
         wanted = launch.spec.cores or (source.lent.spec.cores if source.lent is not None else 0)
         cores = self._warmth.limits.cores(key, wanted, next(self._turns))
         terms = Terms(inputs, confined, bounds, place is not None, cores, str(cwd), source.origin, tools)

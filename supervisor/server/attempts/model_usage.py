@@ -60,25 +60,25 @@ def past_of(home: Home, task: str) -> int:
         return reading.past(db, task)
 
 
-def used_up(home: Home, task: str, spec: TaskSpec) -> str:
+def used_up(home: Home, task: str, cost_max: float, tokens_max: int) -> str:
     """Return why nothing of a task may start or go on: its agent went past the gateway, which can refuse it nothing, and has used up a
     cap by its own account; else empty. Raises what reading the account raises."""
-    if not (spec.cost_max or spec.tokens_max) or not home.gateway_account.exists():
+    if not (cost_max or tokens_max) or not home.gateway_account.exists():
         return ""
     with contextlib.closing(schema.connect_readonly(home.gateway_account)) as db:
         if not reading.past(db, task):
             return ""
         dollars, tokens = reading.spent(db, task)
-    if spec.tokens_max and tokens >= spec.tokens_max:
-        return f"tokens_max of the task {task} is {spec.tokens_max:,}: {tokens:,} are taken"
-    if spec.cost_max and dollars >= spec.cost_max:
-        return f"cost_max of the task {task} is {money(spec.cost_max)}: {money(dollars)} is spent"
+    if tokens_max and tokens >= tokens_max:
+        return f"tokens_max of the task {task} is {tokens_max:,}: {tokens:,} are taken"
+    if cost_max and dollars >= cost_max:
+        return f"cost_max of the task {task} is {money(cost_max)}: {money(dollars)} is spent"
     return ""
 
 
-def refuse_used_up(home: Home, task: str, spec: TaskSpec, what: str) -> None:
+def refuse_used_up(home: Home, task: str, cost_max: float, tokens_max: int, what: str) -> None:
     """Raise BudgetSpent where `used_up` says why. `what`: the words of what is refused."""
-    if why := used_up(home, task, spec):
+    if why := used_up(home, task, cost_max, tokens_max):
         hint = f"nightcrew status {task}; a new task has a budget of its own"
         raise BudgetSpent(what, on=task, why=f"{why}, past the gateway, by its agent's own account", kept="its work", hint=hint)
 

@@ -12,7 +12,7 @@ from worktrees.private_repository import Layers
 from worktrees.repository import Repository, discover
 
 if TYPE_CHECKING:
-    from supervisor.store.rows import AttemptRow, LaunchRow
+    from supervisor.store.rows import AttemptRow
     from worktrees.git import Git
 
 
@@ -31,16 +31,16 @@ class Environments:
         self._git = git
         self._repositories: dict[str, Repository] = {}
 
-    def repository(self, launch: LaunchRow) -> Repository:
+    def repository(self, root: str) -> Repository:
         """Looked at once: what a launch needs of it (where its common directory is) does not change while the supervisor runs."""
-        if launch.root not in self._repositories:
-            self._repositories[launch.root] = discover(self._git, Path(launch.root))
-        return self._repositories[launch.root]
+        if root not in self._repositories:
+            self._repositories[root] = discover(self._git, Path(root))
+        return self._repositories[root]
 
-    def of(self, row: AttemptRow, launch: LaunchRow) -> Environment | None:
-        """The environment of an attempt; None when its launch did not come so far."""
+    def of(self, row: AttemptRow, root: str) -> Environment | None:
+        """Return the environment of an attempt of the repository at `root`; None when its launch did not come so far."""
         if row.worktree is None or row.admin_dir is None or row.branch is None or row.base_oid is None:
             return None
         layers = Layers(**json.loads(row.layers)) if row.layers else None
         worktree, admin = Path(row.worktree), Path(row.admin_dir)
-        return Environment(self.repository(launch), row.task, row.epoch, worktree, admin, row.branch, row.base_oid, layers)
+        return Environment(self.repository(root), row.task, row.epoch, worktree, admin, row.branch, row.base_oid, layers)
