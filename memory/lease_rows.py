@@ -7,18 +7,21 @@ import sqlite3
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from supervisor.contract import Tables
 from supervisor.host.paths import Home
-from supervisor.kernel.decision import Command, Finish, Start
 from supervisor.kernel.errors import StaleEpoch
 from supervisor.kernel.leases import HOLDS_S, Beside, Lease, Mode, Wait, WaitKind, Wanted
 from supervisor.kernel.names import attempt_name
 from supervisor.kernel.path_globs import overlap
-from supervisor.kernel.settings import LeaseRule
 from supervisor.store import queries
 from supervisor.store.rows import AttemptRow
 from supervisor.store.sqlite import WriteAccess
+
+if TYPE_CHECKING:
+    from supervisor.kernel.decision import Command
+    from supervisor.kernel.settings import LeaseRule
 
 # Leases
 # ------
@@ -46,6 +49,8 @@ class Leases(Tables):
 
     def decided(self, command: Command) -> None:
         """Give an attempt that starts the paths of its task, and take from an attempt that ended what it held."""
+        from supervisor.kernel.decision import Finish, Start  # here: short commands read leases and decide nothing
+
         if isinstance(command, Start):
             self._started(command.task, command.epoch)
         elif isinstance(command, Finish):
@@ -137,6 +142,8 @@ class Leases(Tables):
 
     def around(self, row: AttemptRow, project: str, rule: LeaseRule) -> Beside:
         """What an attempt held, and what others did while it lived, as far as that is remembered: none of its own family."""
+        from supervisor.kernel.settings import LeaseRule  # here: short commands read leases and no settings
+
         if rule is LeaseRule.OFF:
             return Beside()
         others = _leases(

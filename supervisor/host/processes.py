@@ -7,7 +7,6 @@ import fcntl
 import os
 import signal
 import struct
-import subprocess
 import sys
 import termios
 import threading
@@ -16,9 +15,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from supervisor.host import procfs
 from supervisor.kernel.names import TAG_VARIABLE, Identity, mark
+
+if TYPE_CHECKING:
+    import subprocess  # functions that start processes import it themselves: short commands start none
 
 # Processes
 # ---------
@@ -111,8 +114,6 @@ def pin(root: Identity, cpus: Sequence[int]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class StopReport:
-    asked: int
-    """Processes that belonged to the attempt when the stop began, without the runner."""
     killed: int
     """Those that this call had to KILL, the runner included; what the runner killed is in its own record."""
     survivors: tuple[Identity, ...]
@@ -131,7 +132,6 @@ def stop(tag: str, runner: Identity | None, grace_s: float) -> StopReport:
     """
     if not tag:
         raise ValueError("an empty tag would match nothing or everything")
-    asked = len(tree(runner)) if runner is not None and alive(runner) else len(members(tag, runner))
     orphaned = True
     if runner is not None and send(runner, signal.SIGTERM):
         send(runner, signal.SIGCONT)
@@ -142,18 +142,16 @@ def stop(tag: str, runner: Identity | None, grace_s: float) -> StopReport:
     if runner is not None and send(runner, signal.SIGKILL):
         killed += 1
         _await_end(runner, _RUNNER_EXTRA_S)
-        rest = procfs.halt(lambda: members(tag, None), time.sleep, time.monotonic, 0.0)
-        killed += rest.killed
     for _ in range(_CHASES if orphaned else 0):
-        everyone = _looks.fresh()
-        if not everyone.carriers(tag) and not (everyone.restless and _chase(tag)):
+        everyone, stuck = _looks.fresh(), {seen.key for seen in rest.survivors}
+        if all(seen.key in stuck for seen in everyone.carriers(tag)) and not (everyone.restless and _chase(tag)):
             break
         rest = procfs.halt(lambda: members(tag, None), time.sleep, time.monotonic, 0.0)
         killed += rest.killed
     survivors = _identities(rest.survivors)
     if runner is not None and alive(runner):
         survivors.append(runner)
-    return StopReport(asked, killed, tuple(survivors))
+    return StopReport(killed, tuple(survivors))
 
 
 def _chase(tag: str) -> bool:
@@ -161,6 +159,8 @@ def _chase(tag: str) -> bool:
 
     It is done in another process: here, threads that look at the same time would take turns that are longer than such a process lives.
     """
+    import subprocess
+
     found = subprocess.run([sys.executable, "-I", "-S", procfs.__file__, _ENTRY + os.fsencode(tag), str(mark(tag))], check=False)
     return found.returncode != 0
 
@@ -479,6 +479,8 @@ def run(
 
     Raises OSError when it cannot be started, and subprocess.TimeoutExpired.
     """
+    import subprocess
+
     process = None
     try:
         with _signals_deferred():  # a stop inside Popen would leave a child that nobody knows

@@ -10,7 +10,6 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from supervisor.kernel import codec, path_globs
-from supervisor.kernel.account import in_order
 from supervisor.kernel.errors import one_line
 from supervisor.kernel.spec import TaskSpec
 
@@ -156,6 +155,8 @@ class Candidate:
 
 def ordered(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Each after those that it needs, as far as they are among them; of those that may come next the smallest first, then as given."""
+    from supervisor.kernel.account import in_order  # here: short commands order nothing
+
     places = in_order([(one.task, one.needs) for one in candidates], lambda at: candidates[at].lines)
     return [candidates[at] for at in places]
 

@@ -6,14 +6,17 @@ import json
 import sqlite3
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from supervisor.contract import Tables
 from supervisor.kernel import names
-from supervisor.kernel.decision import Choose, Command
 from supervisor.kernel.errors import Refused
 from supervisor.kernel.states import Choice, Decider, TaskState
 from supervisor.store import queries
 from supervisor.store.queries import OPEN, TaskView
+
+if TYPE_CHECKING:
+    from supervisor.kernel.decision import Command
 
 
 class Choices(Tables):
@@ -21,6 +24,8 @@ class Choices(Tables):
 
     def decided(self, command: Command) -> None:
         """Write the choice of a group. A second choice of a group fails."""
+        from supervisor.kernel.decision import Choose  # here: short commands read candidates and decide nothing
+
         if not isinstance(command, Choose):
             return
         choice = command.choice

@@ -105,7 +105,7 @@ def test_stop_lets_the_runner_do_it_and_write_its_record(lab: Lab) -> None:
     runner = attempt.start()
     family = pids()
     report = processes.stop(attempt.spec.tag, known(runner.pid), attempt.spec.grace_s)
-    assert report == processes.StopReport(asked=7, killed=0, survivors=())
+    assert report == processes.StopReport(killed=0, survivors=())
     assert (attempt.record().why, attempt.record().survivors) == ("stopped", ())
     assert [kind for kind, pid in family.items() if running(pid)] == []
 
@@ -165,7 +165,7 @@ def test_stop_twice_is_stop_once(lab: Lab) -> None:
     who = known(runner.pid)
     processes.stop(attempt.spec.tag, who, 5.0)
     record = attempt.record()
-    assert processes.stop(attempt.spec.tag, who, 5.0) == processes.StopReport(0, 0, ())
+    assert processes.stop(attempt.spec.tag, who, 5.0) == processes.StopReport(0, ())
     assert attempt.record() == record
 
 

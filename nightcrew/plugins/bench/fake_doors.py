@@ -124,7 +124,7 @@ class FakeEnding(Ending):
 
     def stop(self, task: str, epoch: int) -> StopReport:
         self._agents.until.pop((task, epoch), None)
-        return StopReport(0, 0, ())
+        return StopReport(0, ())
 
     def close_strays(self, known: Collection[Key]) -> None:
         pass

@@ -11,10 +11,10 @@ from dataclasses import astuple, dataclass, fields
 from typing import TYPE_CHECKING
 
 from supervisor.contract import Tables
-from supervisor.kernel.decision import Command, MoveNight
 from supervisor.kernel.night import NightOrder, NightState, NightTerms, OnCap
 
 if TYPE_CHECKING:
+    from supervisor.kernel.decision import Command
     from supervisor.kernel.spec import Submission
 
 _TERMS = [field.name for field in fields(NightTerms)]
@@ -61,6 +61,8 @@ class Nights(Tables):
 
     def decided(self, command: Command) -> None:
         """Write how far a night has come. The same command twice changes nothing, and no night goes back."""
+        from supervisor.kernel.decision import MoveNight  # here: short commands read nights and decide nothing
+
         if not isinstance(command, MoveNight):
             return
         run, state, why = command.run, command.state, command.why

@@ -253,7 +253,7 @@ class LimitDesk:
         report = processes.stop(self._tag(key), runner, grace_s)
         if group is not None and group.pids():
             group.kill()
-            return processes.StopReport(report.asked, report.killed, tuple(who for who in report.survivors if processes.alive(who)))
+            return processes.StopReport(report.killed, tuple(who for who in report.survivors if processes.alive(who)))
         return report
 
     def met(self, key: Key, asked: Limits, record: Exit) -> str:
