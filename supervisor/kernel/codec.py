@@ -51,7 +51,7 @@ class Bound(NamedTuple):
 def shape(value: Any) -> Any:
     """A dataclass as an object, or a set as a list: what `json.dumps` takes as its `default`."""
     if is_dataclass(value):
-        return {name: getattr(value, name) for name in _names(cast("Any", type(value)))}
+        return {name: getattr(value, name) for name in _defaults(value.__class__)}
     if isinstance(value, set | frozenset):
         return sorted(value)
     if isinstance(value, Mapping):
@@ -61,8 +61,9 @@ def shape(value: Any) -> Any:
 
 def brief(value: Any) -> Any:
     """`shape` without the values that are defaults, for a reader of this very version."""
-    found = shape(value)
-    return {name: one for name, one in found.items() if one != _default(cast("Any", type(value)), name)} if is_dataclass(value) else found
+    if not is_dataclass(value):
+        return shape(value)
+    return {name: one for name, default in _defaults(value.__class__).items() if (one := getattr(value, name)) != default}
 
 
 def dumps(value: Any) -> str:
@@ -137,14 +138,8 @@ def _at(place: str | int, read: Reader, value: Any) -> Any:
 
 
 @functools.cache
-def _names(kind: Any) -> tuple[str, ...]:
-    return tuple(item.name for item in fields(kind))
-
-
-@functools.cache
-def _default(kind: Any, name: str) -> Any:
-    item = kind.__dataclass_fields__[name]
-    return item.default if item.default_factory is MISSING else item.default_factory()
+def _defaults(kind: Any) -> dict[str, Any]:
+    return {item.name: item.default if item.default_factory is MISSING else item.default_factory() for item in fields(kind)}
 
 
 @functools.cache
