@@ -24,8 +24,9 @@ def test_it_says_who_needs_me_who_works_and_what_waits(house: House) -> None:
     daemon = house.start_daemon()
     asks = shell_task("asks", f"cat {SCREEN}; sleep 600", kind="terminal")
     house.ok("run", "-d", house.plan(plan_of([asks, shell_task("works", "sleep 600"), shell_task("later", "true", after=["works"])])))
-    wait_until(lambda: re.search(r"1\? asks [0-9ms]+ 2W 1q", house.ok("statusline")), "the line")
-    assert typed(house, "statusline").stdout == house.ok("statusline")
+    line = re.compile(r"1\? asks [0-9ms]+ 2W 1q\n")
+    wait_until(lambda: line.fullmatch(house.ok("statusline")), "the line")
+    assert line.fullmatch(typed(house, "statusline").stdout)
     os.kill(daemon.pid, signal.SIGKILL)
     daemon.wait()
     assert house.ok("statusline") == "no supervisor 2W 1q\n"
