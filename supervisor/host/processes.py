@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _RUNNER_EXTRA_S = 3.0  # beyond its grace, for the runner to KILL, drain and write its record
 _POLL_S = 0.02
-_CHASES = 10
+_CHASES = 5
 """A process that is stopped while nobody chases may have left a child, which the next look finds."""
 
 
@@ -148,7 +148,7 @@ def stop(tag: str, runner: Identity | None, grace_s: float) -> StopReport:
             break
         rest = procfs.halt(lambda: members(tag, None), time.sleep, time.monotonic, 0.0)
         killed += rest.killed
-    survivors = _identities(rest.survivors)
+    survivors = _identities(filter(procfs.lives, rest.survivors))
     if runner is not None and alive(runner):
         survivors.append(runner)
     return StopReport(killed, tuple(survivors))

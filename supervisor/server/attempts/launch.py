@@ -274,23 +274,27 @@ class Launching:
             files.atomic_write(directory / PROMPT, launch.spec.prompt.encode(), durable=False)
             inputs["NIGHTCREW_PROMPT_FILE"] = str(directory / PROMPT)
         agent = to_run(launch.spec.kind)
+        programs = files.private_dir(self._home.bin)
         if agent.has_hooks:
-            inputs[HOOK_VARIABLE] = str(hook_client.program(files.private_dir(self._home.bin)))
-        client = agent_client.program(files.private_dir(self._home.bin))
+            inputs[HOOK_VARIABLE] = str(hook_client.program(programs))
+        client = agent_client.program(programs)
         inputs[CLIENT_VARIABLE] = str(client)
         if tools := bool(launch.spec.children_max or self._settings.memory.tools):
             write_tools(directory, client)
         place = self._zygote(launch, source.lent)
         env = {**launch.env, **launch.spec.params}
-        home, attended = Path(env.get("HOME") or "/"), agent.mode == "terminal"
-        same_path, memory = cwd if cwd != source.made.path else None, self._home.memory(launch.project)
+        home = Path(env.get("HOME") or launch.env.get("HOME") or "/")
+        attended = agent.mode == "terminal"
+        same_path = cwd if cwd != source.made.path else None
+        memory = self._home.memory(launch.project)
         who = isolation.Attempt(launch.spec, directory, source.made, home, attended, launch.env, same_path, memory)
         confined = self._warmth.isolation.confine(who, self._access.gateway_port(), warm=place is not None)
         if source.origin is not None:
             continuing.hand_on(self._home, key, agent, source.origin, env)
-        asked = self._warmth.limits.asked(launch.spec, source.lent.spec if source.lent is not None else None)
+        lent = source.lent.spec if source.lent is not None else None
+        asked = self._warmth.limits.asked(launch.spec, lent)
         bounds = self._warmth.limits.bind(key, asked, confined, launch.spec.task_class, agent=agent.is_agent)
-        wanted = launch.spec.cores or (source.lent.spec.cores if source.lent is not None else 0)
+        wanted = launch.spec.cores or (lent.cores if lent is not None else 0)
         cores = self._warmth.limits.cores(key, wanted, next(self._turns))
         terms = Terms(inputs, confined, bounds, place is not None, cores, str(cwd), source.origin, tools)
         write(self._access, self._settings, key, launch, source.made, terms)
