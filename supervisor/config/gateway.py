@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -15,6 +16,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from supervisor.config.toml import Class, Duration, Strict, TaskSize, into, line_of
+from supervisor.kernel.engines import Engine, EngineKind
 from supervisor.kernel.errors import ConfigError
 from supervisor.kernel.gateway_settings import Api, GatewaySettings, KeySource, Limits, Policy, Quota, Route, Upstream
 from supervisor.kernel.names import nearest
@@ -105,6 +107,23 @@ class UpstreamModel(LimitsModel):
         )
 
 
+class EngineModel(Strict):
+    """`[engine.NAME]`: an inference engine that serves a model on this machine, or a running server that is adopted."""
+
+    kind: Literal["llamacpp", "vllm", "sglang", "adopted"] = "llamacpp"
+    model: Annotated[str, Field(max_length=4000)] = ""
+    url: Annotated[str, Field(max_length=2000)] = ""
+    models: Annotated[list[Annotated[str, Field(min_length=1, max_length=200)]], Field(max_length=200)] = Field(default_factory=list)
+    slots: Annotated[int, Field(ge=1, le=4096)] = 4
+    context: Annotated[int, Field(ge=256, le=10_000_000)] = 8192
+    idle: Annotated[Duration, Field(ge=0, le=30 * 86400)] = 900.0
+    options: dict[str, str | int | float | bool | list[str]] = Field(default_factory=dict)
+
+    def engine(self, name: str) -> Engine:
+        """Return it as the core knows it. Agents ask for a model by one of `models`, else by the engine's name."""
+        return into(Engine, self, name=name, kind=EngineKind(self.kind), models=tuple(self.models) or (name,), idle_s=self.idle)
+
+
 class RouteModel(Strict):
     """One `[[route]]`: which upstream serves a model, and under which name."""
 
@@ -175,11 +194,12 @@ class GatewayKeys(Strict):
 
     gateway: GatewayModel = Field(default_factory=GatewayModel)
     upstream: dict[str, UpstreamModel] = Field(default_factory=dict)
+    engine: dict[str, EngineModel] = Field(default_factory=dict)
     route: Annotated[list[RouteModel], Field(max_length=1000)] = Field(default_factory=list)
     quota: dict[str, QuotaModel] = Field(default_factory=dict)
     prices: dict[str, PriceModel] = Field(default_factory=dict)
 
-    @field_validator("upstream", "quota", mode="before")
+    @field_validator("upstream", "engine", "quota", mode="before")
     @classmethod
     def _names(cls, value: Any) -> Any:
         for name in value if isinstance(value, dict) else ():
@@ -191,7 +211,7 @@ class GatewayKeys(Strict):
 def check_routes(keys: GatewayKeys, text: str, name: str) -> None:
     """Raises ConfigError for a route to an upstream that the file (`text`, called `name`) does not describe."""
     for index, route in enumerate(keys.route):
-        if route.upstream and route.upstream not in keys.upstream:
+        if route.upstream and route.upstream not in keys.upstream and route.upstream not in keys.engine:
             on = f"{name}:{line_of(text, ['route', index, 'upstream'])} route.upstream"
             raise ConfigError("bad value", on=on, why=f"there is no [upstream.{route.upstream}]; {nearest(route.upstream, keys.upstream)}")
 
@@ -202,6 +222,8 @@ def settings(keys: GatewayKeys, stored: Path | None) -> GatewaySettings:
     upstreams = [model.upstream(name) for name, model in keys.upstream.items()]
     if not upstreams and stored is not None:
         upstreams = [Upstream(str(api), api, url) for api, url in HOMES.items() if (stored / f"{api}.key").is_file()]
+    for name, model in keys.engine.items():
+        upstreams += _upstreams_of(model.engine(name))
     gateway = keys.gateway
     return GatewaySettings(
         upstreams=tuple(upstreams),
@@ -213,6 +235,14 @@ def settings(keys: GatewayKeys, stored: Path | None) -> GatewaySettings:
         record=gateway.record,
         prices={model: price.model_dump(exclude_none=True) for model, price in keys.prices.items()},
     )
+
+
+def _upstreams_of(engine: Engine) -> Iterator[Upstream]:
+    """Yield an engine's upstreams, one for each API that it speaks. They share one account, which is the engine's slots."""
+    key = KeySource("none")
+    for api in (Api.OPENAI, Api.ANTHROPIC):
+        name = f"{engine.name}.{api}"
+        yield Upstream(name, api, url="", key=key, account=engine.name, models=engine.models, learn=False, engine=engine)
 
 
 def _is_loopback(url: str) -> bool:

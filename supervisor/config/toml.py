@@ -197,7 +197,7 @@ M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
 
 
-def into(kind: type[T], *models: BaseModel, **more: Any) -> T:
+def into(kind: type[T], /, *models: BaseModel, **more: Any) -> T:
     """What models say, as the dataclass `kind` has it: by the names of its fields, which may end in `_s`. None leaves a default."""
     shape = more
     for name in kind.__dataclass_fields__:  # type: ignore[attr-defined]  # of every dataclass

@@ -118,6 +118,11 @@ class Home:
         return self.root / "gateway.db"
 
     @property
+    def engines(self) -> Path:
+        """What is known of inference engines, and their logs."""
+        return self.root / "engines"
+
+    @property
     def gateway_log(self) -> Path:
         """What the gateway says; no secret gets into it."""
         return self.root / "gateway.log"

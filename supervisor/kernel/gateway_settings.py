@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from supervisor.kernel.engines import Engine
 from supervisor.kernel.states import TaskClass
 
 
@@ -70,9 +71,16 @@ class Upstream:
     """The provider counts `max_tokens` against the output limit up front (Anthropic's rule until 2025)."""
     cached_counts: bool = False
     """Cache reads count against the input limit (OpenAI, Gemini, Claude Haiku 3.5 and older)."""
+    engine: Engine | None = None
+    """The engine behind it: `url` is empty, and the engine's record says where it answers."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "account", self.account or self.name)
+
+    @property
+    def known_as(self) -> str:
+        """The name by which a route leads to it: its engine's, where there is one."""
+        return self.engine.name if self.engine is not None else self.name
 
     def limits_of(self, model_class: str) -> Limits:
         """The configured limits of one model class."""

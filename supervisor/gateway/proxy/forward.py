@@ -229,11 +229,11 @@ def _fits(route: Route, model: str, agent: Agent) -> bool:
 
 def _is_for(settings: GatewaySettings, route: Route, api: Api) -> bool:
     """A route to an upstream of another API is none of this request's: nothing is translated."""
-    return not route.upstream or any(upstream.name == route.upstream and upstream.api is api for upstream in settings.upstreams)
+    return not route.upstream or any(upstream.known_as == route.upstream and upstream.api is api for upstream in settings.upstreams)
 
 
 def _serving(there: Iterable[Upstream], route: Route, model: str) -> tuple[str, ...]:
-    return tuple(one.name for one in there if (one.name == route.upstream if route.upstream else _serves(one, model)))
+    return tuple(one.name for one in there if (one.known_as == route.upstream if route.upstream else _serves(one, model)))
 
 
 def _serves(upstream: Upstream, model: str) -> bool:
