@@ -117,6 +117,7 @@ _TABLE = {
     "fork": ("supervisor.snapshots.commands:command_fork", "Open environments of a snapshot, to work in by hand."),
     "capacity": ("supervisor.features.capacity:command", "Show how many agents the machine and the models carry."),
     "gateway": ("supervisor.cli.gateway:command", "Show how the models' limits are shared, and what it costs."),
+    "engine": ("supervisor.features.engines.commands:command", "Show the engines that serve models on this machine."),
     "metrics": ("supervisor.features.metrics.commands:command", "Let Prometheus scrape the crew."),
     "mcp": ("supervisor.features.mcp.commands:command", "Serve the crew as tools to a coding agent of yours."),
     "mem": ("memory.mem_commands:command", "Show and change what agents know together."),

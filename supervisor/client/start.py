@@ -14,7 +14,7 @@ from agents.tmux import ServerGone, SessionExists, Tmux
 from agents.tmux_control import PaneView
 from supervisor.client import protocol
 from supervisor.features.notify import notify_environment
-from supervisor.gateway import pages
+from supervisor.gateway import engines, pages
 from supervisor.host import cores, files, secrets, unix_sockets
 from supervisor.host.audit_log import Audit
 from supervisor.host.clock import SystemClock
@@ -238,6 +238,7 @@ def _stop_servers(home: Home) -> tuple[list[str], int]:
                 tmux.kill_server()
                 ended.append(f"the tmux server (pid {server})")
     ended += [f"the gateway (pid {who.pid})" for who in gateway_process.stop(home)]
+    ended += filter(None, (engines.forget(home, name) for name in engines.names(home)))
     zygotes.stop_all(home)
     unix_sockets.remove_unused(home.run_dir)
     return ended, 0

@@ -11,12 +11,12 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from supervisor.config.toml import Class, Duration, Strict, TaskSize, into, line_of
-from supervisor.kernel.engines import Engine, EngineKind
+from supervisor.kernel.engines import Engine, EngineKind, Option, option_refusal
 from supervisor.kernel.errors import ConfigError
 from supervisor.kernel.gateway_settings import Api, GatewaySettings, KeySource, Limits, Policy, Quota, Route, Upstream
 from supervisor.kernel.names import nearest
@@ -77,13 +77,8 @@ class UpstreamModel(LimitsModel):
     @field_validator("url")
     @classmethod
     def _url(cls, value: str | None, info: ValidationInfo) -> str | None:
-        if value is not None:
-            parts = urlsplit(value)
-            if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment or parts.username:
-                raise ValueError('a url is such as "https://api.example.com/v1": http or https, a host, no password and no query')
-            _ = parts.port  # raises ValueError for what is no port
-            if parts.scheme == "http" and info.data.get("key") != "none" and not _is_loopback(value):
-                raise ValueError('a key does not travel over plain http to another machine; use https, or key = "none"')
+        if value is not None and _base(value).scheme == "http" and info.data.get("key") != "none" and not _is_loopback(value):
+            raise ValueError('a key does not travel over plain http to another machine; use https, or key = "none"')
         return value
 
     @model_validator(mode="after")
@@ -117,11 +112,28 @@ class EngineModel(Strict):
     slots: Annotated[int, Field(ge=1, le=4096)] = 4
     context: Annotated[int, Field(ge=256, le=10_000_000)] = 8192
     idle: Annotated[Duration, Field(ge=0, le=30 * 86400)] = 900.0
-    options: dict[str, str | int | float | bool | list[str]] = Field(default_factory=dict)
+    options: dict[str, Option] = Field(default_factory=dict)
+
+    @field_validator("options")
+    @classmethod
+    def _options(cls, value: dict[str, Option]) -> dict[str, Option]:
+        for name, text in value.items():
+            if why := option_refusal(name, text):
+                raise ValueError(f"{name!r}: {why}")
+        return value
+
+    @model_validator(mode="after")
+    def _fits(self) -> EngineModel:
+        if self.kind == "adopted":
+            _base(self.url)
+        elif not self.model or self.model.startswith("-") or self.url:
+            raise ValueError("an engine that nightcrew starts has a model (a file, or package:NAME) and no url")
+        return self
 
     def engine(self, name: str) -> Engine:
         """Return it as the core knows it. Agents ask for a model by one of `models`, else by the engine's name."""
-        return into(Engine, self, name=name, kind=EngineKind(self.kind), models=tuple(self.models) or (name,), idle_s=self.idle)
+        url, models = self.url.rstrip("/").removesuffix("/v1"), tuple(self.models) or (name,)
+        return into(Engine, self, name=name, kind=EngineKind(self.kind), url=url, models=models, idle_s=self.idle)
 
 
 class RouteModel(Strict):
@@ -243,6 +255,15 @@ def _upstreams_of(engine: Engine) -> Iterator[Upstream]:
     for api in (Api.OPENAI, Api.ANTHROPIC):
         name = f"{engine.name}.{api}"
         yield Upstream(name, api, url="", key=key, account=engine.name, models=engine.models, learn=False, engine=engine)
+
+
+def _base(url: str) -> SplitResult:
+    """Return the parts of a base URL. Raises ValueError for what is none."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment or parts.username:
+        raise ValueError('a url is such as "https://api.example.com/v1": http or https, a host, no password and no query')
+    _ = parts.port  # raises ValueError for what is no port
+    return parts
 
 
 def _is_loopback(url: str) -> bool:

@@ -439,7 +439,7 @@ def read(file: Path) -> UserModel:
 PORT = "gateway.port"
 """Held by the gateway from its start to its end, since agents that live send there."""
 _LIVE = {
-    *("pass_env", "agents", "lead", "assign", "size", "upstream", "route", "prices"),
+    *("pass_env", "agents", "lead", "assign", "size", "upstream", "engine", "route", "prices"),
     *(f"night.{key}" for key in ("until", "grace", "cost_max", "parallel", "on_cap")),
     *(f"gateway.{key}" for key in ("hold", "patient_hold", "queue_max", "headroom", "batch_share", "margin")),
     *(f"gateway.{key}" for key in ("cost_per_night", "fallback_at", "record")),

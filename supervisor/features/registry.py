@@ -16,6 +16,11 @@ BUILT_IN = (
     ),
     Feature("conflicts", service="supervisor.features.conflicts:serve"),
     Feature(
+        "engines",
+        service="supervisor.features.engines.service:serve",
+        requests={"engine_stop": "supervisor.features.engines.service:handle"},
+    ),
+    Feature(
         "landing",
         tables=("supervisor.features.landing.rows:Trains",),
         service="supervisor.features.landing.service:serve",

@@ -132,8 +132,11 @@ PAUSE_MAX_S = 30.0
 
 @dataclass(slots=True)
 class ProcessWatch:
-    """What is known of one gateway."""
+    """What is known of one gateway, or of one engine."""
 
+    start_s: float = START_S
+    hung_s: float = HUNG_S
+    pause_max_s: float = PAUSE_MAX_S
     ready: bool = False
     """It answered the last question, or one that is not HUNG_S old."""
     young_deaths: int = 0
@@ -174,16 +177,16 @@ class ProcessWatch:
             self._silent_since = asked_at
         self._unanswered += 1
         silent = now - self._silent_since
-        if silent >= HUNG_S:
+        if silent >= self.hung_s:
             self.ready = False
-        return silent >= (START_S if self.starting else HUNG_S) and self._unanswered >= UNANSWERED
+        return silent >= (self.start_s if self.starting else self.hung_s) and self._unanswered >= UNANSWERED
 
     def died(self, now: float) -> None:
         """Its process is gone. `may_start_at` says when the next one is due."""
         steady = self._ready_since is not None and now - self._ready_since >= STEADY_S
         self.young_deaths = 0 if steady else self.young_deaths + 1
         again = self.young_deaths - 2
-        self.may_start_at = now + (min(PAUSE_MAX_S, 2.0**again) if again >= 0 else 0.0)
+        self.may_start_at = now + (min(self.pause_max_s, 2.0**again) if again >= 0 else 0.0)
         self.ready, self._born, self._ready_since, self._silent_since, self._unanswered = False, None, None, None, 0
 
 

@@ -6,6 +6,8 @@ records: an engine is an upstream whose limit is its free slots.
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -13,6 +15,29 @@ from enum import StrEnum
 from supervisor.kernel.names import Identity
 
 Option = str | int | float | bool | list[str]
+_NAME = re.compile(r"[a-z][a-z0-9_.-]*")
+_OURS = (
+    *(
+        "host",
+        "hostnames",
+        "port",
+        "reuse-port",
+        "uds",
+        "api-key",
+        "api-keys",
+        "admin-api-key",
+        "ssl",
+        "cors",
+        "config",
+        "path",
+        "public-path",
+    ),
+    *("tools", "server-tools", "mcp", "ui-mcp", "webui-mcp", "middleware", "rpc", "models-dir", "models-preset", "model", "model-path"),
+    *("model-url", "hf-repo", "hf-file", "hf-token", "docker-repo", "offline", "slot-save-path", "data-parallel-address", "master-addr"),
+    *("data-parallel-rpc-port", "master-port", "dist-init-addr", "nccl-port", "grpc", "served-model-name", "alias", "model-alias"),
+)
+"""Options that nightcrew gives, and those that would open an address, demand a key, download, or run tools and files of others."""
+_ANY_ENDING = frozenset({"api-key", "ssl", "cors", "mcp", "server-tools", "ui-mcp", "webui-mcp", "rpc", "grpc"})
 
 
 class EngineKind(StrEnum):
@@ -47,6 +72,27 @@ class Engine:
     options: Mapping[str, Option] = field(default_factory=dict)
     """Passed on under the engine's own names."""
 
+    @property
+    def digest(self) -> str:
+        """Changes when these settings do."""
+        return hashlib.sha256(repr(self).encode()).hexdigest()[:16]
+
+
+def option_refusal(name: str, value: Option) -> str:
+    """Return why a person may not set this option of an engine; empty when they may."""
+    plain = name.replace("_", "-")
+    if not _NAME.fullmatch(name):
+        return "an option is written without its dashes, in lower case"
+    if any(own.startswith(plain) or (own in _ANY_ENDING and plain.startswith(f"{own}-")) for own in _OURS):
+        return "nightcrew sets it: an engine listens on 127.0.0.1 alone, without a key, tools or downloads"
+    if any(text.startswith("-") for text in (value if isinstance(value, list) else [str(value)]) if not _is_number(text)):
+        return "its value begins with a dash: it would be another option"
+    return ""
+
+
+def _is_number(text: str) -> bool:
+    return text.lstrip("-").replace(".", "", 1).isdigit()
+
 
 class EngineState(StrEnum):
     """What an engine's process does."""
@@ -77,3 +123,7 @@ class EngineRecord:
     """Its process; None for an adopted engine."""
     started_at: float = 0.0
     """Seconds since 1970."""
+    settings: str = ""
+    """`Engine.digest` of the settings with which it was started."""
+    differences: tuple[str, ...] = ()
+    """What it says otherwise than the settings asked, in words for a person."""

@@ -30,6 +30,7 @@ from supervisor.gateway.admission.types import (
     Command,
     End,
     Ended,
+    EngineChanged,
     Event,
     Fallback,
     Journal,
@@ -468,6 +469,7 @@ class Traffic:
             Refused: self._refused,
             Withdrawn: lambda event, now: self._ended(Ended(event.ticket, End.CLIENT_GONE, None), now),
             BatchEnded: self._batch_ended,
+            EngineChanged: lambda event, now: None,  # noqa: ARG005 - a limit of slots is not kept yet
             Tick: lambda event, now: self._ring(now, event.slept_s),
         }
 

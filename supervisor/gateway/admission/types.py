@@ -9,6 +9,7 @@ from enum import StrEnum
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from supervisor.kernel.engines import EngineRecord
 from supervisor.kernel.gateway_settings import Api
 from supervisor.kernel.states import TaskClass
 
@@ -405,7 +406,15 @@ class Tick:
     """Seconds for which the machine slept just now: its monotonic clock stood still, and the provider's windows went on."""
 
 
-Event = Arrived | Responded | Began | Ended | Refused | Withdrawn | BatchEnded | Tick
+@dataclass(frozen=True, slots=True)
+class EngineChanged:
+    """The record of an engine changed; None: there is none."""
+
+    name: str
+    record: EngineRecord | None
+
+
+Event = Arrived | Responded | Began | Ended | Refused | Withdrawn | BatchEnded | EngineChanged | Tick
 
 
 # Commands

@@ -9,7 +9,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, NamedTuple, assert_never, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, assert_never, cast
 
 from aiohttp import web
 from aiohttp.http_writer import StreamWriter
@@ -59,6 +59,9 @@ from supervisor.gateway.wire.requests import Asked, Endpoint, Recognised, names_
 from supervisor.host.clock import Clock
 from supervisor.kernel.gateway_settings import Api, GatewaySettings, Route, Upstream
 from supervisor.kernel.states import TaskClass
+
+if TYPE_CHECKING:
+    from supervisor.gateway.engines import Engines
 
 # Admission
 # ---------
@@ -365,6 +368,9 @@ class RequestContext:
     under_way: set[asyncio.Task[Any]] = field(default_factory=set)
     """What serves requests of agents now."""
 
+    engines: Engines | None = None
+    """Where the engines answer; None: the settings name none."""
+
     kept: dict[int, int] = field(default_factory=dict)
     """Ticket -> bytes of its answer that are kept for a client that reads slowly."""
 
@@ -374,8 +380,10 @@ class RequestContext:
         return self.sentinel.exists()
 
     def upstream(self, name: str) -> tuple[Upstream, str] | None:
-        """An upstream and its key; None when the settings have lost it since."""
+        """An upstream and its key; None when the settings have lost it since, and for an engine that does not serve now."""
         found = next((upstream for upstream in self.settings.upstreams if upstream.name == name), None)
+        if found is not None and found.engine is not None:
+            found = self.engines.ready(found) if self.engines is not None else None
         return (found, self.keyring.keys[name]) if found is not None and name in self.keyring.keys else None
 
     def usable(self, *, own_login: bool) -> Mapping[str, str]:
@@ -438,6 +446,8 @@ async def forward(context: RequestContext, call: ProxiedRequest) -> web.StreamRe
     if call.capped and (word := dear_word(call.asked.api, dict(call.asked.price_words))):
         why = f"a cap on cost or tokens cannot be kept for a request with {word}, whose price is not known; leave that out"
         return _turned_away(context, call, TurnAway(call.ticket, 402, why))
+    if context.engines is not None:
+        context.engines.need(call.way.upstreams)
     bound_usd, other = _bound_usd(context, call), call.by_fallback()
     other_usd = None if other is None else _bound_usd(context, other)
     fallback = None if other is None else Fallback(other.lane, other.model, other.way.upstreams, other_usd)
@@ -520,7 +530,7 @@ class Sending:
     async def _run(self) -> web.StreamResponse:
         found = self.context.upstream(self.send.upstream)
         if found is None:
-            raise _Unserved(Refusal.UNREACHABLE, detail="it is no longer in the settings")
+            raise _Unserved(Refusal.UNREACHABLE, detail="it does not run, or is no longer in the settings")
         upstream, key = found
         await self._open(upstream)
         self.sent_at = self.context.clock.monotonic()

@@ -113,6 +113,7 @@ class Gateway:
         """Answer at `listeners`, one of which has the TCP `port`. Raises LedgerError or DiskFull when the account cannot be written."""
         logging.getLogger().addHandler(self._logging)
         self.context = self._assemble()
+        self._follow_engines()
         own = StatusRoutes(self.context, self._secret, port, self._metrics, stop=self.stop_asked.set, reload=self.reload)
         keeper = BatchKeeper(self.context, self._book)
         front = RequestHandler(self.context, port, self._roster, own.pages(), Batches(self.context, keeper))
@@ -149,6 +150,8 @@ class Gateway:
         self._chores.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._chores
+        if self.context.engines is not None:
+            self.context.engines.close()
         self.context.admission.close()
         await self._runner.cleanup()
         await self._metrics.close()
@@ -167,6 +170,7 @@ class Gateway:
         self.settings = self.context.settings = settings
         self.context.keyring, self.context.recorder = keyring, self._recorder(settings, keyring)
         self.context.admission.reload(settings)
+        self._follow_engines()
         self._say_problems(keyring)
         await asyncio.to_thread(self._note_keys, keyring)
         self.on_reload()
@@ -206,6 +210,16 @@ class Gateway:
         if not settings.record:
             return None
         return Recorder(self._place.home.recordings, self._account.recorded, self._place.clock, keyring.keys.values())
+
+    def _follow_engines(self) -> None:
+        """Know the engines of the settings, where there are any."""
+        if self.context.engines is not None:
+            self.context.engines.close()
+            self.context.engines = None
+        if any(upstream.engine is not None for upstream in self.settings.upstreams):
+            from supervisor.gateway.engines import Engines  # late: most gateways have none
+
+            self.context.engines = Engines(self._place.home, self.settings, self.context.admission)
 
     def _remembered(self) -> dict[str, Any]:
         """What was learned before; it only saves time, so that it cannot be read must not keep the gateway from starting."""

@@ -1,0 +1,298 @@
+"""Start, watch, adopt and stop the engines of the settings, beside the loop.
+
+An engine outlives its supervisor: its record (`Home.engines/NAME.json`) says which process it is, and the next supervisor goes on with it.
+The time of `NAME.need` is that of its last use; the gateway sets it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.client
+import json
+import math
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from supervisor.contract import Supervisor
+from supervisor.features.engines import programs, rules
+from supervisor.features.engines.rules import Act, Look
+from supervisor.gateway import engines
+from supervisor.gateway.lifecycle import ProcessWatch
+from supervisor.host import files, processes, untrusted_fs
+from supervisor.kernel import codec
+from supervisor.kernel.engines import Engine, EngineKind, EngineRecord, EngineState
+from supervisor.kernel.errors import NightcrewError, NotFound, Refused, one_line
+from supervisor.kernel.format import duration
+from supervisor.kernel.names import nearest
+from supervisor.server.gateway import Models
+from supervisor.server.wakeups import beside
+
+if TYPE_CHECKING:
+    from supervisor.server.loop import Loop
+
+LOOK_S = 0.25
+ASK_S, QUESTION_S = 2.0, 5.0
+"""Between two questions to an engine that is ready, and how long one waits for its answer."""
+START_S, HUNG_S, PAUSE_MAX_S = 900.0, 60.0, 300.0
+"""Large weights take minutes to load, and a machine under load minutes to answer. See `ProcessWatch`."""
+LOG_MAX = 4 * 2**20
+_ANSWER_MAX = 2**20
+_TAIL = 16 * 2**10
+
+
+class EngineWatch:
+    """One engine of the settings."""
+
+    def __init__(self, supervisor: Supervisor, engine: Engine) -> None:
+        self.engine = engine
+        self._home, self._clock, self._say = supervisor.home, supervisor.loop.clock, supervisor.alert
+        self._turn = asyncio.Lock()
+        self._child: subprocess.Popen[bytes] | None = None
+        self._watch = ProcessWatch(START_S, HUNG_S, PAUSE_MAX_S)
+        self._asked_at = -math.inf
+        self.record = engines.read(self._home, engine.name) or EngineRecord(engine.name, EngineState.STOPPED)
+        if engines.alive(self._home, self.record) is not None:
+            self._watch.started(self._clock.monotonic())
+        elif self.record.state is not EngineState.FAILED:
+            self.record = EngineRecord(engine.name, EngineState.STOPPED)
+
+    async def run(self) -> None:
+        """Keep it until cancelled; its process goes on then."""
+        while True:
+            try:
+                async with self._turn:
+                    await self._step()
+            except (NightcrewError, OSError) as error:
+                self._fail(one_line(str(error)))
+            await asyncio.sleep(LOOK_S)
+
+    async def _step(self) -> None:
+        look = await asyncio.to_thread(self._look)
+        match rules.decide(look):
+            case Act.START:
+                await asyncio.to_thread(self._start)
+            case Act.STOP:
+                await self._stop(idle=not look.needed)
+            case Act.BURY:
+                await asyncio.to_thread(self._bury)
+            case Act.ASK if self.record.state is not EngineState.READY or self._clock.monotonic() - self._asked_at >= ASK_S:
+                await self._ask()
+            case _:
+                pass
+
+    def _look(self) -> Look:
+        if self._child is not None:
+            self._child.poll()
+        alive = engines.alive(self._home, self.record) is not None
+        try:
+            unused_s = self._clock.wall() - engines.need_file(self._home, self.engine.name).stat().st_mtime
+        except OSError:
+            unused_s = None
+        return Look(self.engine, self.record, alive, unused_s, self._clock.monotonic() >= self._watch.may_start_at)
+
+    def _note(self, record: EngineRecord) -> None:
+        if record != self.record:
+            self.record = record
+            files.atomic_write(self._home.engines / f"{record.name}.json", codec.dumps(record).encode(), durable=False)
+
+    # Life and death -------------------------------------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        """Raises ToolMissing, HostError, OSError."""
+        engine, folder = self.engine, files.private_dir(self._home.engines / f"{self.engine.name}.slots")
+        engines.stop(self._home, engine.name, None, 0.0)  # one of a supervisor that was killed before it wrote the record
+        port = _free_port()
+        argv, tag = programs.command(engine, folder, port), engines.tag(self._home, engine.name)
+        log = self._home.engines / f"{engine.name}.log"
+        if log.exists():
+            log.replace(log.with_suffix(".log.1"))
+        handle = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            self._child = subprocess.Popen(
+                argv,
+                cwd=self._home.engines,
+                env=programs.environment(os.environ, tag),
+                stdin=subprocess.DEVNULL,
+                stdout=handle,
+                stderr=handle,
+                start_new_session=True,
+            )
+        finally:
+            os.close(handle)
+        self._watch.started(self._clock.monotonic())
+        who, now = processes.identity(self._child.pid), self._clock.wall()
+        url = f"http://127.0.0.1:{port}"
+        self._note(EngineRecord(engine.name, EngineState.STARTING, "", url, identity=who, started_at=now, settings=engine.digest))
+
+    def _bury(self) -> None:
+        engines.stop(self._home, self.engine.name, None, 0.0)  # what its first process left
+        tail = untrusted_fs.read_plain(self._home.engines / f"{self.engine.name}.log", _TAIL, tail=True) or b""
+        self._fail(rules.reason(tail.decode("utf-8", "replace"), self._child.returncode if self._child is not None else None))
+
+    def _fail(self, why: str) -> None:
+        self._watch.died(self._clock.monotonic())
+        self._note(EngineRecord(self.engine.name, EngineState.FAILED, why, started_at=self.record.started_at))
+        if self._watch.young_deaths == 2:
+            self._say(f"the engine {self.engine.name} does not stay up: {why}")
+
+    async def stop(self) -> bool:
+        """Stop it until the next request needs it; whether it ran. Raises Refused for one that nightcrew did not start."""
+        if self.engine.kind is EngineKind.ADOPTED:
+            raise Refused("will not stop", on=self.engine.name, why="it is adopted: whoever started it stops it")
+        async with self._turn:
+            engines.need_file(self._home, self.engine.name).unlink(missing_ok=True)
+            ran = (await asyncio.to_thread(self._look)).alive
+            await self._stop(idle=False)
+        return ran
+
+    async def _stop(self, *, idle: bool) -> None:
+        """End it. An idle one gets no more requests before that, and stays when one came meanwhile."""
+        before = self.record
+        self._note(replace(before, state=EngineState.STOPPED))
+        if idle:
+            await asyncio.sleep(2 * engines.LOOK_S)
+            if (await asyncio.to_thread(self._look)).needed:
+                self._note(before)
+                return
+        await asyncio.to_thread(engines.stop, self._home, before.name, before.identity)
+        self._watch = ProcessWatch(START_S, HUNG_S, PAUSE_MAX_S)
+        self._note(EngineRecord(before.name, EngineState.STOPPED))
+
+    def leave(self) -> None:
+        """Let it go on without us: Popen would warn of that."""
+        if self._child is not None:
+            self._child.returncode = 0
+
+    # Questions ------------------------------------------------------------------------------------------------------------------------
+
+    async def _ask(self) -> None:
+        adopted, asked_at = self.engine.kind is EngineKind.ADOPTED, self._clock.monotonic()
+        self._asked_at = asked_at
+        url = self.engine.url if adopted else self.record.url
+        healthy = await asyncio.to_thread(_get, url, "/v1/models" if adopted else "/health") is not None
+        now = self._clock.monotonic()
+        if healthy:
+            self._watch.answered(now)
+            if self.record.state is not EngineState.READY:
+                self._note(await asyncio.to_thread(self._ready, url))
+            await asyncio.to_thread(self._bound_log)
+        elif adopted:
+            self._note(EngineRecord(self.engine.name, EngineState.FAILED, f"{url} does not answer /v1/models", settings=self.engine.digest))
+        elif self._watch.unanswered(asked_at, now):
+            await asyncio.to_thread(engines.stop, self._home, self.engine.name, self.record.identity, 0.0)
+            self._fail(f"it did not answer for {duration(START_S if self._watch.starting else HUNG_S)} and was killed")
+
+    def _ready(self, url: str) -> EngineRecord:
+        """The record of an engine that serves, by what it says of itself."""
+        engine, models = self.engine, _get(url, "/v1/models")
+        props = _get(url, "/props") if engine.kind in (EngineKind.LLAMACPP, EngineKind.ADOPTED) else None
+        info = _get(url, "/get_server_info") if engine.kind is EngineKind.SGLANG else None
+        found = rules.said(props, models, info)
+        return replace(
+            self.record,
+            state=EngineState.READY,
+            why="",
+            url=url,
+            slots=found.slots or engine.slots,
+            context=found.context or engine.context,
+            tools=found.tools is not False,
+            settings=engine.digest,
+            differences=rules.differences(engine, found),
+        )
+
+    def _bound_log(self) -> None:
+        log = self._home.engines / f"{self.engine.name}.log"
+        with contextlib.suppress(OSError):  # a full disk, or an adopted engine, which has none
+            if log.stat().st_size > LOG_MAX:
+                shutil.copyfile(log, log.with_suffix(".log.1"))
+                os.truncate(log, 0)
+
+
+def _get(url: str, path: str) -> Any:
+    """What an engine answers, as JSON or as `{}`; None for anything but a 200. Blocks."""
+    parts = urlsplit(url)
+    made = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    connection = made(parts.hostname or "", parts.port, timeout=QUESTION_S)
+    try:
+        connection.request("GET", f"{parts.path}{path}")
+        answer = connection.getresponse()
+        body = answer.read(_ANSWER_MAX)
+    except (OSError, http.client.HTTPException):
+        return None
+    finally:
+        connection.close()
+    if answer.status != http.client.OK:
+        return None
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+class EngineDesk:
+    """The engines of one supervisor. It belongs to its event loop."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
+        self._models = supervisor.loop.services.get(Models)
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self.watches: dict[str, EngineWatch] = {}
+
+    async def run(self) -> None:
+        """Follow the settings until cancelled; engines go on then."""
+        try:
+            while True:
+                await self._follow()
+                await asyncio.sleep(LOOK_S)
+        finally:
+            for task in self._tasks.values():
+                task.cancel()
+            for watch in self.watches.values():
+                watch.leave()
+
+    async def _follow(self) -> None:
+        home, settings = self._supervisor.home, self._models.now()
+        wanted = {upstream.engine.name: upstream.engine for upstream in settings.upstreams if upstream.engine is not None}
+        for name, engine in wanted.items():
+            if name in self.watches:
+                self.watches[name].engine = engine
+                continue
+            files.private_dir(home.engines)
+            self.watches[name] = watch = EngineWatch(self._supervisor, engine)
+            self._tasks[name] = asyncio.create_task(watch.run())
+        for name in {*self.watches, *engines.names(home)} - wanted.keys():
+            if name in self._tasks:
+                self._tasks[name].cancel()
+                await asyncio.wait([self._tasks.pop(name)])
+                self.watches.pop(name)
+            await asyncio.to_thread(engines.forget, home, name)
+
+
+async def handle(loop: Loop, *, name: str) -> dict[str, Any]:
+    """Stop an engine until a request needs it. Returns whether it ran."""
+    desk = loop.services.get(EngineDesk)
+    if name not in desk.watches:
+        raise NotFound("no engine is called", on=name, why=nearest(name, desk.watches), hint="nightcrew engine ls")
+    return {"name": name, "ran": await desk.watches[name].stop()}
+
+
+@contextlib.asynccontextmanager
+async def serve(supervisor: Supervisor) -> AsyncIterator[None]:
+    """Keep the engines inside."""
+    desk = EngineDesk(supervisor)
+    supervisor.loop.services.put(desk)
+    async with beside(desk.run()):
+        yield
