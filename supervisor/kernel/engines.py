@@ -9,35 +9,24 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from supervisor.kernel.names import Identity
 
 Option = str | int | float | bool | list[str]
 _NAME = re.compile(r"[a-z][a-z0-9_.-]*")
+_OPTION = re.compile(r"-(?![\d.]+$)")
+"""How a text begins that a program may take for an option; a negative number is none."""
 _OURS = (
-    *(
-        "host",
-        "hostnames",
-        "port",
-        "reuse-port",
-        "uds",
-        "api-key",
-        "api-keys",
-        "admin-api-key",
-        "ssl",
-        "cors",
-        "config",
-        "path",
-        "public-path",
-    ),
-    *("tools", "server-tools", "mcp", "ui-mcp", "webui-mcp", "middleware", "rpc", "models-dir", "models-preset", "model", "model-path"),
-    *("model-url", "hf-repo", "hf-file", "hf-token", "docker-repo", "offline", "slot-save-path", "data-parallel-address", "master-addr"),
-    *("data-parallel-rpc-port", "master-port", "dist-init-addr", "nccl-port", "grpc", "served-model-name", "alias", "model-alias"),
+    " host hostnames port reuse-port uds api-key api-keys admin-api-key ssl cors config path public-path tools server-tools mcp ui-mcp"
+    " webui-mcp middleware rpc grpc model model-path model-url models-dir models-preset hf-repo hf-file hf-token docker-repo offline"
+    " slot-save-path served-model-name alias model-alias data-parallel-address data-parallel-rpc-port master-addr master-port"
+    " dist-init-addr nccl-port"
 )
-"""Options that nightcrew gives, and those that would open an address, demand a key, download, or run tools and files of others."""
-_ANY_ENDING = frozenset({"api-key", "ssl", "cors", "mcp", "server-tools", "ui-mcp", "webui-mcp", "rpc", "grpc"})
+"""Options that nightcrew gives, and those that would open an address, demand a key, download, or run tools and files of others. Parsers
+take the beginning of a name for the name, so that no option may be one either."""
+_ANY_ENDING = ("api-key-", "ssl-", "cors-", "mcp-", "server-tools-", "ui-mcp-", "webui-mcp-", "rpc-", "grpc-")
 
 
 class EngineKind(StrEnum):
@@ -74,8 +63,8 @@ class Engine:
 
     @property
     def digest(self) -> str:
-        """Changes when these settings do."""
-        return hashlib.sha256(repr(self).encode()).hexdigest()[:16]
+        """Changes when its process must be another one."""
+        return hashlib.sha256(repr(replace(self, idle_s=0)).encode()).hexdigest()[:16]
 
 
 def option_refusal(name: str, value: Option) -> str:
@@ -83,15 +72,11 @@ def option_refusal(name: str, value: Option) -> str:
     plain = name.replace("_", "-")
     if not _NAME.fullmatch(name):
         return "an option is written without its dashes, in lower case"
-    if any(own.startswith(plain) or (own in _ANY_ENDING and plain.startswith(f"{own}-")) for own in _OURS):
+    if plain.startswith(_ANY_ENDING) or f" {plain}" in _OURS:
         return "nightcrew sets it: an engine listens on 127.0.0.1 alone, without a key, tools or downloads"
-    if any(text.startswith("-") for text in (value if isinstance(value, list) else [str(value)]) if not _is_number(text)):
+    if any(_OPTION.match(text) for text in (value if isinstance(value, list) else [str(value)])):
         return "its value begins with a dash: it would be another option"
     return ""
-
-
-def _is_number(text: str) -> bool:
-    return text.lstrip("-").replace(".", "", 1).isdigit()
 
 
 class EngineState(StrEnum):

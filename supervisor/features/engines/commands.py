@@ -38,12 +38,11 @@ def ls(as_json: bool) -> None:
     \b
     nightcrew engine ls
     """
-    found = [(engine, _record(engine)) for engine in _engines().values()]
+    found = _engines().values()
     if as_json:
-        common.print_json(engines=[_shape(engine, record) for engine, record in found])
-        return
-    for line in _table([HEADS, *(_row(engine, record) for engine, record in found)]):
-        common.show(line)
+        common.print_json(engines=list(map(_shape, found)))
+    else:
+        _show([HEADS, *map(_row, found)])
 
 
 @command.command()
@@ -55,13 +54,11 @@ def show(name: str, as_json: bool) -> None:
     \b
     nightcrew engine show small
     """
-    engine = _named(name)
-    shape = _shape(engine, _record(engine))
+    shape = _shape(_named(name))
     if as_json:
         common.print_json(**shape)
-        return
-    for line in _table((key, one_line(value if isinstance(value, str) else json.dumps(value))) for key, value in shape.items()):
-        common.show(line)
+    else:
+        _show((key, one_line(value if isinstance(value, str) else json.dumps(value))) for key, value in shape.items())
 
 
 @command.command()
@@ -110,22 +107,20 @@ def _record(engine: Engine) -> EngineRecord:
     return engines.read(home(), engine.name) or EngineRecord(engine.name, EngineState.STOPPED)
 
 
-def _shape(engine: Engine, record: EngineRecord) -> dict[str, object]:
-    asked = {key: value for key, value in codec.shape(engine).items() if key not in ("name", "url")}
-    return {
-        **codec.shape(record),
-        "identity": record.identity and codec.shape(record.identity),
-        "asked": {**asked, "options": dict(engine.options)},
-    }
+def _shape(engine: Engine) -> dict[str, object]:
+    shape: dict[str, object] = json.loads(codec.dumps({**codec.shape(_record(engine)), "asked": engine}))
+    return shape
 
 
-def _row(engine: Engine, record: EngineRecord) -> tuple[str, ...]:
-    says = record.state is EngineState.READY
-    figures = (str(record.slots), str(record.context), "yes" if record.tools else "no") if says else ("-", "-", "-")
-    return (engine.name, engine.kind, record.state, *figures, one_line(record.url if says else record.why))
+def _row(engine: Engine) -> tuple[str, ...]:
+    record = _record(engine)
+    if record.state is not EngineState.READY:
+        return (engine.name, engine.kind, record.state, "-", "-", "-", one_line(record.why))
+    return (engine.name, engine.kind, record.state, str(record.slots), str(record.context), "yes" if record.tools else "no", record.url)
 
 
-def _table(rows: Iterable[tuple[str, ...]]) -> list[str]:
+def _show(rows: Iterable[tuple[str, ...]]) -> None:
     found = list(rows)
     widths = [max(map(len, column)) for column in zip(*found, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in found]
+    for row in found:
+        common.show("  ".join(map(str.ljust, row, widths)).rstrip())

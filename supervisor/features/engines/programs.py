@@ -19,13 +19,12 @@ from typing import Any
 from supervisor.gateway.lifecycle import PASSED
 from supervisor.kernel import codec
 from supervisor.kernel.engines import Engine, EngineKind, Option
-from supervisor.kernel.errors import ToolMissing
 from supervisor.kernel.names import TAG_VARIABLE
 
 _HOST = "127.0.0.1"
-_PREFIXES = ("CUDA_", "NVIDIA_", "HIP_", "ROCR_", "NCCL_", "OMP_", "GGML_")
+_PREFIXES = ("CUDA_", "NVIDIA_", "HIP_", "OMP_", "GGML_")
 _MORE = PASSED | {"LD_LIBRARY_PATH", "HF_HOME", "XDG_CACHE_HOME"}
-_OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
+_OFFLINE = dict.fromkeys(("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE", "VLLM_NO_USAGE_STATS", "DO_NOT_TRACK"), "1")
 _NICE = 5
 """Agents and their tests go first on the same processors."""
 
@@ -37,29 +36,27 @@ def environment(environ: Mapping[str, str], tag: str) -> dict[str, str]:
 
 
 def command(engine: Engine, folder: Path, port: int) -> list[str]:
-    """The start line of an engine; `folder` is for the states of its slots. Raises ToolMissing."""
+    """The start line of an engine; `folder` is for the states of its slots. The process says itself what it lacks."""
+    return [sys.executable, "-I", "-m", "supervisor.features.engines.programs", codec.dumps(engine), str(folder), str(port)]
+
+
+def _become(engine: Engine, folder: Path, port: int) -> None:
+    if engine.kind is EngineKind.LLAMACPP:
+        _serve(engine, folder, port)
     names = [name for name in engine.models if not set(name) & set("*?[")] or [engine.name]
-    place: dict[str, Option] = {"host": _HOST, "port": port}
+    ours: dict[str, Option] = {"host": _HOST, "port": port}
     if engine.kind is EngineKind.VLLM:
-        found = shutil.which("vllm") or shutil.which("vllm", path=Path(sys.executable).parent)
-        ours = place | {"served-model-name": names, "max-num-seqs": engine.slots, "max-model-len": engine.context}
-        begin = [found or "", "serve", engine.model]
-        return [*begin, *flags(ours | {"scheduling-policy": "priority"}, engine.options)] if found else _missing(engine)
-    if engine.kind is EngineKind.SGLANG:
-        ours = place | {"model-path": engine.model, "served-model-name": names[0], "enable-priority-scheduling": True}
-        ours |= {"max-running-requests": engine.slots, "context-length": engine.context}
+        begin = ["vllm", "serve", engine.model]
+        ours |= {"served-model-name": names, "max-num-seqs": engine.slots, "max-model-len": engine.context, "scheduling-policy": "priority"}
+    else:
         begin = [sys.executable, "-m", "sglang.launch_server"]
-        return [*begin, *flags(ours, engine.options)] if importlib.util.find_spec("sglang") else _missing(engine)
-    if shutil.which("llama-server") is None and importlib.util.find_spec("xllamacpp") is None:
-        return _missing(engine)
-    return [sys.executable, "-I", "-m", "supervisor.features.engines.programs", codec.dumps(engine), f"{folder}/", str(port)]
-
-
-def _missing(engine: Engine) -> list[str]:
-    how = {EngineKind.LLAMACPP: "no llama-server is on the PATH, and the package xllamacpp is not there: pip install 'nightcrew[local]'"}
-    raise ToolMissing(
-        "cannot start the engine", on=engine.name, why=how.get(engine.kind, f"{engine.kind} is not installed"), hint="docs/engines.md"
-    )
+        ours |= {"model-path": engine.model, "served-model-name": names[0], "max-running-requests": engine.slots}
+        ours |= {"context-length": engine.context, "enable-priority-scheduling": True}
+    os.environ["PATH"] += f"{os.pathsep}{Path(sys.executable).parent}"
+    try:
+        os.execvp(begin[0], [*begin, *flags(ours, engine.options)])  # noqa: S606 - a start line of ours
+    except FileNotFoundError:
+        sys.exit(f"{begin[0]} is not installed: it is not on the PATH")
 
 
 def flags(ours: Mapping[str, Option], options: Mapping[str, Option]) -> Iterator[str]:
@@ -77,48 +74,32 @@ def flags(ours: Mapping[str, Option], options: Mapping[str, Option]) -> Iterator
 # The process of an engine of the kind `llamacpp`: `llama-server` of PATH in its place, else the package xllamacpp.
 
 
-_SERVER = {"n-ctx": "ctx-size", "n-parallel": "parallel"}
-"""Names of the package that the server spells otherwise."""
-
-
 def _serve(engine: Engine, folder: Path, port: int) -> None:
     os.nice(_NICE)
     for file in folder.iterdir():
         file.unlink()  # states of slots of a process that is gone
     weights = _weights(engine.model, folder)
-    ours: dict[str, Option] = {
-        "port": port,
-        "n-parallel": engine.slots,
-        "n-ctx": engine.slots * engine.context,
-        "slot-save-path": f"{folder}/",
-        "swa-full": True,
-        "threads": max(1, len(os.sched_getaffinity(0)) // 2),
-        "offline": True,
-    }
+    ours: dict[str, Option] = {"port": port, "slot-save-path": f"{folder}/", "swa-full": True, "offline": True}
+    ours["threads"] = max(1, len(os.sched_getaffinity(0)) // 2)
     if server := shutil.which("llama-server"):
-        line: dict[str, Option] = {
-            "model": str(weights),
-            "host": _HOST,
-            "alias": engine.name,
-            "metrics": True,
-            "jinja": True,
-            "no-webui": True,
-        }
-        line |= {_SERVER.get(name, name): value for name, value in ours.items()}
-        os.execv(server, [server, *flags(line, engine.options)])  # noqa: S606 - a start line of ours
-    given = {"hostnames": [_HOST], "model-alias": {engine.name}, "endpoint-metrics": True, "ui": False, "cors-origins": f"http://{_HOST}"}
-    kept = _package({**given, **ours}, engine.options, weights)
+        ours |= {"model": str(weights), "host": _HOST, "alias": engine.name, "parallel": engine.slots}
+        ours |= {"ctx-size": engine.slots * engine.context, "metrics": True, "jinja": True, "no-webui": True}
+        os.execv(server, [server, *flags(ours, engine.options)])  # noqa: S606 - a start line of ours
+    given = {"hostnames": [_HOST], "model-alias": {engine.name}, "n-parallel": engine.slots, "n-ctx": engine.slots * engine.context}
+    given |= {"endpoint-metrics": True, "ui": False, "cors-origins": f"http://{_HOST}", "cors-origins-explicit": True}
+    kept = _package({**given, **ours, **engine.options}, weights)
     while kept:
         signal.pause()
 
 
-def _package(ours: Mapping[str, Any], options: Mapping[str, Option], weights: Path) -> Any:
-    import xllamacpp
-
+def _package(options: Mapping[str, Any], weights: Path) -> Any:
+    try:
+        import xllamacpp
+    except ImportError:
+        sys.exit("llama.cpp is not installed: no llama-server is on the PATH; pip install 'nightcrew[local]'")
     params = xllamacpp.CommonParams()
     params.model.path = str(weights)
-    params.cors_origins_explicit = True
-    for name, value in {**{name.replace("-", "_"): value for name, value in ours.items()}, **options}.items():
+    for name, value in options.items():
         _set(params, name.replace("-", "_"), value)
     return xllamacpp.Server(params)
 
@@ -168,4 +149,4 @@ def _joined(parts: list[Path], file: Path) -> Path:
 
 
 if __name__ == "__main__":
-    _serve(codec.check(Engine, json.loads(sys.argv[1])), Path(sys.argv[2]), int(sys.argv[3]))
+    _become(codec.check(Engine, json.loads(sys.argv[1])), Path(sys.argv[2]), int(sys.argv[3]))

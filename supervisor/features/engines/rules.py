@@ -50,10 +50,10 @@ class Look:
 
 def decide(look: Look) -> Act:
     """Return what is done now."""
-    if look.engine.kind is EngineKind.ADOPTED:
-        return Act.ASK
     if look.alive:
         return Act.ASK if look.needed and look.record.settings == look.engine.digest else Act.STOP
+    if look.engine.kind is EngineKind.ADOPTED:
+        return Act.ASK
     if look.record.state in (EngineState.STARTING, EngineState.READY):
         return Act.BURY
     return Act.START if look.needed and look.may_start else Act.REST

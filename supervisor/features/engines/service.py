@@ -15,6 +15,8 @@ import os
 import shutil
 import socket
 import subprocess
+import threading
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -37,11 +39,14 @@ from supervisor.server.wakeups import beside
 if TYPE_CHECKING:
     from supervisor.server.loop import Loop
 
-LOOK_S = 0.25
-ASK_S, QUESTION_S = 2.0, 5.0
+LOOK_S, FOLLOW_S = 0.25, 1.0
+"""Between two looks at an engine, and at the settings."""
+ASK_S, QUESTION_S = 2.0, 3.0
 """Between two questions to an engine that is ready, and how long one waits for its answer."""
 START_S, HUNG_S, PAUSE_MAX_S = 900.0, 60.0, 300.0
 """Large weights take minutes to load, and a machine under load minutes to answer. See `ProcessWatch`."""
+GRACE_S = 5.0
+"""An engine's thread has so long to end its step when the supervisor leaves."""
 LOG_MAX = 4 * 2**20
 _ANSWER_MAX = 2**20
 _TAIL = 16 * 2**10
@@ -53,37 +58,36 @@ class EngineWatch:
     def __init__(self, supervisor: Supervisor, engine: Engine) -> None:
         self.engine = engine
         self._home, self._clock, self._say = supervisor.home, supervisor.loop.clock, supervisor.alert
-        self._turn = asyncio.Lock()
+        self._turn, self._left = threading.Lock(), threading.Event()
         self._child: subprocess.Popen[bytes] | None = None
         self._watch = ProcessWatch(START_S, HUNG_S, PAUSE_MAX_S)
         self._asked_at = -math.inf
         self.record = engines.read(self._home, engine.name) or EngineRecord(engine.name, EngineState.STOPPED)
         if engines.alive(self._home, self.record) is not None:
             self._watch.started(self._clock.monotonic())
-        elif self.record.state is not EngineState.FAILED:
-            self.record = EngineRecord(engine.name, EngineState.STOPPED)
+        self._thread = threading.Thread(target=self.run, name=f"engine {engine.name}", daemon=True)
+        self._thread.start()
 
-    async def run(self) -> None:
-        """Keep it until cancelled; its process goes on then."""
-        while True:
+    def run(self) -> None:
+        """Keep it until `leave`."""
+        while not self._left.wait(LOOK_S):
             try:
-                async with self._turn:
-                    await self._step()
-            except (NightcrewError, OSError) as error:
-                self._fail(one_line(str(error)))
-            await asyncio.sleep(LOOK_S)
+                with self._turn:
+                    self._step()
+            except (NightcrewError, OSError) as error:  # such as a full disk: nothing is noted, and the next step does it again
+                self._died(one_line(str(error)))
 
-    async def _step(self) -> None:
-        look = await asyncio.to_thread(self._look)
+    def _step(self) -> None:
+        look = self._look()
         match rules.decide(look):
             case Act.START:
-                await asyncio.to_thread(self._start)
+                self._start()
             case Act.STOP:
-                await self._stop(idle=not look.needed)
+                self._stop(idle=not look.needed)
             case Act.BURY:
-                await asyncio.to_thread(self._bury)
+                self._bury()
             case Act.ASK if self.record.state is not EngineState.READY or self._clock.monotonic() - self._asked_at >= ASK_S:
-                await self._ask()
+                self._ask()
             case _:
                 pass
 
@@ -97,15 +101,17 @@ class EngineWatch:
             unused_s = None
         return Look(self.engine, self.record, alive, unused_s, self._clock.monotonic() >= self._watch.may_start_at)
 
-    def _note(self, record: EngineRecord) -> None:
+    def _note(self, state: EngineState, why: str = "", *, gone: bool = False, **more: Any) -> None:
+        """Write the record. `gone`: without its process and what that said."""
+        record = replace(EngineRecord(self.engine.name, state) if gone else self.record, state=state, why=why, **more)
         if record != self.record:
-            self.record = record
             files.atomic_write(self._home.engines / f"{record.name}.json", codec.dumps(record).encode(), durable=False)
+            self.record = record
 
     # Life and death -------------------------------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        """Raises ToolMissing, HostError, OSError."""
+        """Raises HostError, OSError."""
         engine, folder = self.engine, files.private_dir(self._home.engines / f"{self.engine.name}.slots")
         engines.stop(self._home, engine.name, None, 0.0)  # one of a supervisor that was killed before it wrote the record
         port = _free_port()
@@ -129,7 +135,7 @@ class EngineWatch:
         self._watch.started(self._clock.monotonic())
         who, now = processes.identity(self._child.pid), self._clock.wall()
         url = f"http://127.0.0.1:{port}"
-        self._note(EngineRecord(engine.name, EngineState.STARTING, "", url, identity=who, started_at=now, settings=engine.digest))
+        self._note(EngineState.STARTING, gone=True, url=url, identity=who, started_at=now, settings=engine.digest)
 
     def _bury(self) -> None:
         engines.stop(self._home, self.engine.name, None, 0.0)  # what its first process left
@@ -137,68 +143,69 @@ class EngineWatch:
         self._fail(rules.reason(tail.decode("utf-8", "replace"), self._child.returncode if self._child is not None else None))
 
     def _fail(self, why: str) -> None:
+        self._died(why)
+        self._note(EngineState.FAILED, why, gone=True)
+
+    def _died(self, why: str) -> None:
         self._watch.died(self._clock.monotonic())
-        self._note(EngineRecord(self.engine.name, EngineState.FAILED, why, started_at=self.record.started_at))
         if self._watch.young_deaths == 2:
             self._say(f"the engine {self.engine.name} does not stay up: {why}")
 
-    async def stop(self) -> bool:
+    def stop(self) -> bool:
         """Stop it until the next request needs it; whether it ran. Raises Refused for one that nightcrew did not start."""
         if self.engine.kind is EngineKind.ADOPTED:
             raise Refused("will not stop", on=self.engine.name, why="it is adopted: whoever started it stops it")
-        async with self._turn:
+        with self._turn:
             engines.need_file(self._home, self.engine.name).unlink(missing_ok=True)
-            ran = (await asyncio.to_thread(self._look)).alive
-            await self._stop(idle=False)
+            ran = self._look().alive
+            self._stop(idle=False)
         return ran
 
-    async def _stop(self, *, idle: bool) -> None:
+    def _stop(self, *, idle: bool) -> None:
         """End it. An idle one gets no more requests before that, and stays when one came meanwhile."""
-        before = self.record
-        self._note(replace(before, state=EngineState.STOPPED))
+        before = self.record.state
+        self._note(EngineState.STOPPED)
         if idle:
-            await asyncio.sleep(2 * engines.LOOK_S)
-            if (await asyncio.to_thread(self._look)).needed:
+            time.sleep(2 * engines.LOOK_S)
+            if self._look().needed:
                 self._note(before)
                 return
-        await asyncio.to_thread(engines.stop, self._home, before.name, before.identity)
+        engines.stop(self._home, self.engine.name, self.record.identity)
         self._watch = ProcessWatch(START_S, HUNG_S, PAUSE_MAX_S)
-        self._note(EngineRecord(before.name, EngineState.STOPPED))
+        self._note(EngineState.STOPPED, gone=True)
 
     def leave(self) -> None:
-        """Let it go on without us: Popen would warn of that."""
+        """Watch it no more; its process goes on."""
+        self._left.set()
+        self._thread.join(GRACE_S)
         if self._child is not None:
-            self._child.returncode = 0
+            self._child.returncode = 0  # Popen would warn that it lives
 
     # Questions ------------------------------------------------------------------------------------------------------------------------
 
-    async def _ask(self) -> None:
+    def _ask(self) -> None:
         adopted, asked_at = self.engine.kind is EngineKind.ADOPTED, self._clock.monotonic()
         self._asked_at = asked_at
         url = self.engine.url if adopted else self.record.url
-        healthy = await asyncio.to_thread(_get, url, "/v1/models" if adopted else "/health") is not None
+        healthy = _get(url, "/v1/models" if adopted else "/health") is not None
         now = self._clock.monotonic()
         if healthy:
             self._watch.answered(now)
-            if self.record.state is not EngineState.READY:
-                self._note(await asyncio.to_thread(self._ready, url))
-            await asyncio.to_thread(self._bound_log)
+            if self.record.state is not EngineState.READY or self.record.settings != self.engine.digest:
+                self._become_ready(url)
+            self._bound_log()
         elif adopted:
-            self._note(EngineRecord(self.engine.name, EngineState.FAILED, f"{url} does not answer /v1/models", settings=self.engine.digest))
+            self._note(EngineState.FAILED, f"{url} does not answer /v1/models", gone=True)
         elif self._watch.unanswered(asked_at, now):
-            await asyncio.to_thread(engines.stop, self._home, self.engine.name, self.record.identity, 0.0)
+            engines.stop(self._home, self.engine.name, self.record.identity, 0.0)
             self._fail(f"it did not answer for {duration(START_S if self._watch.starting else HUNG_S)} and was killed")
 
-    def _ready(self, url: str) -> EngineRecord:
-        """The record of an engine that serves, by what it says of itself."""
-        engine, models = self.engine, _get(url, "/v1/models")
-        props = _get(url, "/props") if engine.kind in (EngineKind.LLAMACPP, EngineKind.ADOPTED) else None
-        info = _get(url, "/get_server_info") if engine.kind is EngineKind.SGLANG else None
-        found = rules.said(props, models, info)
-        return replace(
-            self.record,
-            state=EngineState.READY,
-            why="",
+    def _become_ready(self, url: str) -> None:
+        """Write what it says of itself."""
+        engine = self.engine
+        found = rules.said(*(_get(url, path) for path in ("/props", "/v1/models", "/get_server_info")))
+        self._note(
+            EngineState.READY,
             url=url,
             slots=found.slots or engine.slots,
             context=found.context or engine.context,
@@ -243,42 +250,39 @@ def _free_port() -> int:
 
 
 class EngineDesk:
-    """The engines of one supervisor. It belongs to its event loop."""
+    """The engines of one supervisor, each with a thread of its own."""
 
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
         self._models = supervisor.loop.services.get(Models)
-        self._tasks: dict[str, asyncio.Task[None]] = {}
         self.watches: dict[str, EngineWatch] = {}
 
     async def run(self) -> None:
         """Follow the settings until cancelled; engines go on then."""
         try:
             while True:
-                await self._follow()
-                await asyncio.sleep(LOOK_S)
+                try:
+                    await asyncio.to_thread(self._follow)
+                except (NightcrewError, OSError) as error:
+                    self._supervisor.alert(one_line(f"engines cannot be kept: {error}"))
+                await asyncio.sleep(FOLLOW_S)
         finally:
-            for task in self._tasks.values():
-                task.cancel()
             for watch in self.watches.values():
                 watch.leave()
 
-    async def _follow(self) -> None:
+    def _follow(self) -> None:
         home, settings = self._supervisor.home, self._models.now()
         wanted = {upstream.engine.name: upstream.engine for upstream in settings.upstreams if upstream.engine is not None}
         for name, engine in wanted.items():
             if name in self.watches:
                 self.watches[name].engine = engine
-                continue
-            files.private_dir(home.engines)
-            self.watches[name] = watch = EngineWatch(self._supervisor, engine)
-            self._tasks[name] = asyncio.create_task(watch.run())
+            else:
+                files.private_dir(home.engines)
+                self.watches[name] = EngineWatch(self._supervisor, engine)
         for name in {*self.watches, *engines.names(home)} - wanted.keys():
-            if name in self._tasks:
-                self._tasks[name].cancel()
-                await asyncio.wait([self._tasks.pop(name)])
-                self.watches.pop(name)
-            await asyncio.to_thread(engines.forget, home, name)
+            if watch := self.watches.pop(name, None):
+                watch.leave()
+            engines.forget(home, name)
 
 
 async def handle(loop: Loop, *, name: str) -> dict[str, Any]:
@@ -286,7 +290,7 @@ async def handle(loop: Loop, *, name: str) -> dict[str, Any]:
     desk = loop.services.get(EngineDesk)
     if name not in desk.watches:
         raise NotFound("no engine is called", on=name, why=nearest(name, desk.watches), hint="nightcrew engine ls")
-    return {"name": name, "ran": await desk.watches[name].stop()}
+    return {"name": name, "ran": await asyncio.to_thread(desk.watches[name].stop)}
 
 
 @contextlib.asynccontextmanager
