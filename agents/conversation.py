@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import re
@@ -11,11 +12,13 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from supervisor.gateway.admission.types import Usage
 from supervisor.kernel.errors import ConfigError, UsageError
+from supervisor.kernel.kind import CONTEXTS_VARIABLE
 from supervisor.kernel.names import nearest
 
 # Conversation
@@ -41,12 +44,13 @@ _FORGOTTEN = "[nightcrew] The older part of this conversation was left out here,
 
 
 class Conversation:
-    """`room` is how many tokens a request's input may have."""
+    """`room` is how many tokens a request's input may have, `fixed` how many bytes of it are no messages."""
 
-    def __init__(self, room: int) -> None:
+    def __init__(self, room: int, fixed: int = 0) -> None:
         self.messages: list[Message] = []
         self._sizes: list[int] = []
         self._room = float(room)
+        self._fixed = fixed
         self._bytes_per_token = BYTES_PER_TOKEN
 
     def add(self, role: str, content: list[Block]) -> Message:
@@ -67,16 +71,21 @@ class Conversation:
     def learn(self, input_tokens: int) -> None:
         """The newest request had so many tokens of input."""
         if input_tokens > 1000:  # of small ones the system prompt is most
-            self._bytes_per_token = max(1.0, sum(self._sizes) / input_tokens)
+            self._bytes_per_token = max(1.0, (self._fixed + sum(self._sizes)) / input_tokens)
+
+    @property
+    def input_tokens(self) -> int:
+        """What the next request's input is expected to have."""
+        return math.ceil(self._fixed / self._bytes_per_token + self._tokens())
 
     def fit(self) -> int:
         """Shorten what is old when the messages take more than FULL of the room. Returns how many bytes that saved."""
-        return self._shrink_to(SHRUNK) if self._tokens() > FULL * self._room else 0
+        return self._shrink_to(SHRUNK) if self._tokens() > FULL * self._left() else 0
 
     def shrink(self) -> int:
         """The model's server says that they are too long: the room is what they take now, less a quarter, from now on. Returns the bytes
         saved; 0 when nothing is left to shorten."""
-        self._room = min(self._room, self._tokens() * 0.75)
+        self._room = min(self._room, self._fixed / self._bytes_per_token + self._tokens() * 0.75)
         return self._shrink_to(FULL)
 
     def for_request(self) -> list[Message]:
@@ -84,11 +93,15 @@ class Conversation:
         marked = [place for place, message in enumerate(self.messages) if message["role"] == "user"][-2:]
         return [_marked(message) if place in marked else message for place, message in enumerate(self.messages)]
 
+    def _left(self) -> float:
+        """Tokens that the messages may have."""
+        return max(0.0, self._room - self._fixed / self._bytes_per_token)
+
     def _tokens(self) -> float:
         return sum(self._sizes) / self._bytes_per_token
 
     def _shrink_to(self, part: float) -> int:
-        before, aim = sum(self._sizes), part * self._room
+        before, aim = sum(self._sizes), part * self._left()
         for place in range(1, len(self.messages) - 2):
             if self._tokens() <= aim:
                 break
@@ -442,6 +455,8 @@ class Settings:
     """Directory of texts that are sent to it while it works; empty: none are."""
     resume: str = ""
     """The transcript of the conversation that goes on; empty: it begins."""
+    context: int = 0
+    """Tokens that prompt and answer may have together, as the gateway says of an engine's slots; 0: it says nothing of the model."""
 
 
 def read(environ: Mapping[str, str], words: Sequence[str] = ()) -> Settings:
@@ -452,9 +467,12 @@ def read(environ: Mapping[str, str], words: Sequence[str] = ()) -> Settings:
     if not token and not key:
         hint = "ANTHROPIC_API_KEY=... nightcrew up -d"
         raise UsageError("no key for a model", why="ANTHROPIC_AUTH_TOKEN and ANTHROPIC_API_KEY are not set", hint=hint)
+    model = environ.get("NIGHTCREW_MODEL") or DEFAULT_MODEL
+    contexts = json.loads(environ.get(CONTEXTS_VARIABLE) or "{}")
     return Settings(
         prompt=_prompt(environ),
-        model=environ.get("NIGHTCREW_MODEL") or DEFAULT_MODEL,
+        model=model,
+        context=next((tokens for pattern, tokens in contexts.items() if fnmatchcase(model, pattern)), 0),
         base_url=environ.get("ANTHROPIC_BASE_URL") or "https://api.anthropic.com",
         key="" if token else key,
         token=token,

@@ -80,7 +80,18 @@ def block(settings: GatewaySettings, port: int, token: str, *, patient: bool) ->
         found |= {name: base + path for name, path in _ADDRESS[api].items()} | ({} if own_login else {_KEY[api]: token})
         if api is Api.ANTHROPIC:
             found |= _CLAUDE_QUIET | (_CLAUDE_PATIENT if patient else {})
-    return found
+    return found | _contexts(settings)
+
+
+CONTEXTS_VARIABLE = "NIGHTCREW_CONTEXTS"
+"""Of an agent: JSON, shell pattern of models -> tokens that prompt and answer may have together. Those that engines serve."""
+
+
+def _contexts(settings: GatewaySettings) -> dict[str, str]:
+    engines = {upstream.engine.name: upstream.engine for upstream in settings.upstreams if upstream.engine}
+    led = {route.model: engines[route.upstream].context for route in settings.routes if route.upstream in engines}
+    own = {model: engine.context for engine in engines.values() for model in engine.models}
+    return {CONTEXTS_VARIABLE: json.dumps(led | own)} if engines else {}
 
 
 _KEY = {Api.ANTHROPIC: "ANTHROPIC_AUTH_TOKEN", Api.OPENAI: "OPENAI_API_KEY", Api.GEMINI: "GEMINI_API_KEY"}

@@ -268,7 +268,13 @@ def in_use(shape: Shape) -> list[Shape]:
     found = []
     for pool in shape["pools"]:
         gone = accounts is not None and pool["account"] not in accounts
-        quiet = pool["breaker"] == "closed" and pool["opens_in_s"] is None and pool["figures"] is None and not _is_busy(shape, pool)
+        quiet = (
+            pool["breaker"] == "closed"
+            and pool["opens_in_s"] is None
+            and pool["figures"] is None
+            and not pool["engine"]
+            and not _is_busy(shape, pool)
+        )
         if pool["in_flight"] or not (gone or quiet):
             found.append(pool)
     return found
@@ -296,8 +302,17 @@ def _pools(shape: Shape, width: int) -> Iterator[str]:
         yield f"and {many(quiet, 'limit')} that nothing uses"
 
 
+def slots(pool: Shape) -> str:
+    """Return how many slots of an engine are used, and what waits for them."""
+    one = pool["dimensions"][0]
+    return f"{one['reserved']} of {one['capacity']} slots used, {pool['waiting']} waiting"
+
+
 def _pool(pool: Shape, width: int, *, busy: bool) -> Iterator[str]:
     """One line a pool, and more where there is more to say of it."""
+    if pool["engine"]:
+        yield f"engine {pool['account']}  {pool['engine']}  {slots(pool)}"
+        return
     used = "  ".join(f"{one['name']} {bar(one['saturation'], 1.0)} {percent(one['saturation'])}" for one in pool["dimensions"])
     left = f"  empty in {duration(pool['exhausted_in_s'])}" if busy and pool["exhausted_in_s"] is not None else ""
     head = f"{pool['key']}  breaker {_state(pool)}{left}"

@@ -43,6 +43,7 @@ from supervisor.gateway.admission.types import (
     End,
     Ended,
     Event,
+    Interrupt,
     Journal,
     LaneKey,
     Level,
@@ -612,6 +613,8 @@ class Gateway:
                     if command.retry_after_s is None:
                         raise RuntimeError(f"{turn.agent} turned away for good: {command.status} {command.why}")
                     self._world.refuse(turn, command.retry_after_s)
+                case Interrupt():
+                    raise RuntimeError("no engine serves here")
                 case Journal() | Alert():
                     self.journal.append((self._world.now, command))
                 case _:

@@ -73,8 +73,14 @@ class Agent:
         self._doors = doors
         self._model = model
         self._told = told
-        self._max_tokens = min(OUTPUT_TOKENS, model.context // 4)
-        self._conversation = Conversation(model.context - self._max_tokens - min(MARGIN_TOKENS, model.context // 8))
+        self._context = told.context
+        """Of an engine's slot: a request whose input and `max_tokens` are more together is refused. 0: nobody says."""
+        context = told.context or model.context
+        self._max_tokens = min(OUTPUT_TOKENS, context // 4)
+        if self._context:
+            self._conversation = Conversation(context - self._max_tokens, len(json.dumps([conversation.SYSTEM, conversation.TOOLS])))
+        else:
+            self._conversation = Conversation(context - self._max_tokens - min(MARGIN_TOKENS, context // 8))
         self._results: dict[str, dict[str, Any]] = {}
         self._spent = self._newest = Spent()
         self._asking, self._asked = 0.0, False
@@ -96,17 +102,19 @@ class Agent:
         cut = 0
         while True:
             self._say_shortened(self._conversation.fit())
-            room = self._room()
-            while room < LEAST_TOKENS and (saved := self._conversation.shrink()):
+            while min(room := self._room(), self._fitting()) < LEAST_TOKENS and (saved := self._conversation.shrink()):
                 self._say_shortened(saved)
-                room = self._room()
             last = reached(self._told.budget, self._spent, self._newest)
             if not last and room < min(WRAP_UP_TOKENS, self._max_tokens):
                 last = "tokens" if self._told.budget.tokens else "cost"
-            answer = await self._ask(last, max(LEAST_TOKENS, min(self._max_tokens, room)))
+            most = max(LEAST_TOKENS, min(room, self._fitting()))
+            answer = await self._ask(last, most)
             if isinstance(answer, Failure):
                 if answer.too_long and (saved := self._conversation.shrink()):
                     self._say_shortened(saved)
+                    continue
+                if answer.too_long and self._context and most > LEAST_TOKENS:
+                    self._max_tokens = most // 2
                     continue
                 return Ending("error_during_execution", "api_error", answer.message, api_status=answer.status)
             calls = [block for block in answer.content if block["type"] == "tool_use"]
@@ -160,6 +168,10 @@ class Agent:
         dearest, output = self._model.cost(Usage(cache_write=size)) or 0.0, self._model.cost(Usage(output=1000)) or 0.0
         room = output_room(budget, self._spent, size, 1.6 * dearest, output / 1000)
         return self._max_tokens if room is None else room
+
+    def _fitting(self) -> int:
+        """How long the next answer may be so that it fits into the context beside its input."""
+        return min(self._max_tokens, self._context - int(1.05 * self._conversation.input_tokens)) if self._context else self._max_tokens
 
     async def _ask(self, last: str, most: int) -> Reply | Failure:
         if last:

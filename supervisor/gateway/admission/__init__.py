@@ -6,5 +6,6 @@ breaker  what a refusal means, and when to try again
 pool     what is under way with one account, and its limits together
 budget   what agents may spend, and what a request is expected to take
 queue    who is next
+engine_slots  what is under way with an inference engine: its limit is its free slots
 traffic  `Traffic.handle(event, now)` gives commands: one brain for all lanes
 """

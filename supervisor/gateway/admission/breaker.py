@@ -250,9 +250,11 @@ _ACCOUNT = frozenset({Refusal.WINDOW_SPENT, Refusal.SPEND_CAP})
 class Refusals:
     """Of one ticket, from the first on."""
 
-    __slots__ = ("at", "by", "count", "faults")
+    __slots__ = ("at", "by", "count", "faults", "why")
 
     def __init__(self) -> None:
+        self.why = ""
+        """In words, the newest; only an engine's."""
         self.count = 0
         self.faults = 0
         """Those that were its own fault."""

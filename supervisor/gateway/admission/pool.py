@@ -19,6 +19,7 @@ from supervisor.gateway.admission.types import (
     Refusal,
     Refused,
     Ticket,
+    TurnAway,
     Usage,
     Window,
 )
@@ -349,6 +350,19 @@ class Pool:
             when = max(when, self._proving.next_at(len(self._under_way)))
         owed = self.owed(now, ticket)
         return max([when, *(dimension.fits_at(amounts[dimension.index], share, owed, now) for dimension in self.dimensions)])
+
+    def never(self, ticket: Ticket) -> TurnAway | None:  # noqa: ARG002 - for `EngineSlots`
+        """Why no waiting helps the request here; a provider's limit refuses nothing by itself."""
+        return None
+
+    def victim(self, now: float) -> Ticket | None:  # noqa: ARG002 - for `EngineSlots`
+        """The request to interrupt for a more urgent one; a provider serves what it was sent."""
+        return None
+
+    @property
+    def state(self) -> str:
+        """What an engine's process does; empty: this is no engine."""
+        return ""
 
     def headroom(self, now: float) -> float:
         """The free part of its scarcest dimension; infinite without a limit."""

@@ -498,6 +498,14 @@ class ModelQueue:
                 break
         return None
 
+    def victim(self, now: float) -> Ticket | None:
+        """The request to interrupt for an interactive one that `next` found no room for; None: nobody is."""
+        for ticket in self._claims.values():
+            doors = ticket.route.doors if ticket.rank is self.ranks[INTERACTIVE] else ()
+            if victim := next((found for door in doors if (found := door.pool.victim(now))), None):
+                return victim
+        return None
+
     def idle(self, since: float, now: float) -> bool:
         """Whether it may be forgotten: no request came since then, nothing waits, and a new queue would decide the same."""
         return self._met_at < since and not self.waiting and all(pool.idle(now) for pool in self.pools.values())

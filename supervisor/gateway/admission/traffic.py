@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from supervisor.gateway.admission import bucket
 from supervisor.gateway.admission.breaker import PoolHooks
@@ -33,6 +33,7 @@ from supervisor.gateway.admission.types import (
     EngineChanged,
     Event,
     Fallback,
+    Interrupt,
     Journal,
     LaneKey,
     PoolKey,
@@ -41,6 +42,7 @@ from supervisor.gateway.admission.types import (
     Refused,
     Responded,
     Send,
+    Shown,
     Tick,
     Timers,
     TrafficView,
@@ -52,6 +54,9 @@ from supervisor.kernel.format import duration
 from supervisor.kernel.gateway_settings import Api, GatewaySettings, Upstream
 from supervisor.kernel.states import TaskClass
 
+if TYPE_CHECKING:
+    from supervisor.gateway.admission.engine_slots import EngineSlots
+
 # Network
 # -------
 # Lanes, routes and pools, made when they are first needed, and the upstreams whose key was refused.
@@ -60,6 +65,8 @@ from supervisor.kernel.states import TaskClass
 LANES_MOST = 200
 """The most model classes that get a lane of their own, beside those in the user's settings. All others share one lane."""
 OTHERS = "others"
+ENGINES = LaneKey(Api.OPENAI, "engines")
+"""The lane of all requests that engines serve, whatever their API and model: they share the engines' slots."""
 IDLE_S = 900.0
 """A lane without a request for so long, whose pools are full and at rest, is forgotten."""
 
@@ -78,12 +85,15 @@ class Network:
         self._hold = hold
         self._seed = seed
         self._upstreams = {upstream.name: upstream for upstream in settings.upstreams}
+        self._engines = {upstream.name for upstream in settings.upstreams if upstream.engine}
         self._stopped: set[str] = set()
         self._doubted: dict[str, float] = {}
         """Upstreams whose key was refused once, and when."""
 
     def route(self, key: LaneKey, names: tuple[str, ...], now: float) -> Route:
         """The route of requests of this lane for these upstreams."""
+        if self._engines.intersection(names):
+            key = ENGINES
         if route := self._known(key, names):
             return route
         lane = self.lane(key)
@@ -112,9 +122,9 @@ class Network:
         return lane
 
     def pool(self, key: PoolKey, now: float) -> Pool | None:
-        """One account's part of a lane; None when no upstream has that account (any more)."""
+        """One account's part of a lane; None when no upstream has that account (any more), and for an engine, which keeps nothing."""
         for upstream in self._upstreams.values():
-            if upstream.account == key.account and upstream.api is key.lane.api:
+            if upstream.account == key.account and upstream.api is key.lane.api and not upstream.engine:
                 return self._pool(self.lane(key.lane), upstream, now)
         return None
 
@@ -156,12 +166,14 @@ class Network:
         return bool(routes) and not any(door.pool is pool for route in routes for door in route.doors)
 
     def hopeless(self, ticket: RoutedTicket, now: float) -> TurnAway | None:
-        """Why waiting does not help the request: nobody serves it, or all that could have reached their spend cap."""
+        """Why waiting does not help the request: nobody can serve it, or all that could have reached their spend cap."""
         doors = ticket.route.doors
         if not doors:
             stopped = [name for name in ticket.route.names if name in self._stopped]
             why = f"the provider refused the key of {', '.join(stopped)}" if stopped else f"no upstream serves {ticket.event.model}"
             return TurnAway(ticket.id, 503, why)
+        if all(never := [door.pool.never(ticket) for door in doors]):
+            return never[0]
         for door in doors:
             if not door.pool.breakers.spend_capped or not door.pool.breakers.capped(now):
                 return None
@@ -171,6 +183,7 @@ class Network:
         """Other settings from now on; what stopped may be tried again. What is in flight goes on."""
         self._settings = settings
         self._upstreams = {upstream.name: upstream for upstream in settings.upstreams}
+        self._engines = {upstream.name for upstream in settings.upstreams if upstream.engine}
         self._stopped.clear()
         self._doubted.clear()
         for lane in self.lanes.values():
@@ -180,6 +193,13 @@ class Network:
                     if upstream.account == account and upstream.api is lane.key.api:
                         pool.reload(upstream, settings.policy, now)
         self._hang_doors(now)
+
+    def engine_changed(self, event: EngineChanged, now: float) -> None:
+        """The record of an engine changed; of one that the settings do not name (any more) nobody wants to know."""
+        for upstream in self._upstreams.values():
+            if upstream.engine and upstream.engine.name == event.name:
+                cast("EngineSlots", self._pool(self.lane(ENGINES), upstream, now)).changed(event.record)
+                return
 
     def forget(self, now: float) -> None:
         """Drop what is known of agents that nothing follows from any more, and lanes that nobody uses."""
@@ -208,10 +228,14 @@ class Network:
     def _pool(self, lane: ModelQueue, upstream: Upstream, now: float) -> Pool:
         pool = lane.pools.get(upstream.account)
         if pool is None:
-            key = PoolKey(upstream.account, lane.key)
-            pool = lane.pools[upstream.account] = Pool(
-                key, upstream, self._settings.policy, PoolHooks(self._say, lane.reprice, self._seed), now
-            )
+            key, policy, hooks = PoolKey(upstream.account, lane.key), self._settings.policy, PoolHooks(self._say, lane.reprice, self._seed)
+            if upstream.engine:
+                from supervisor.gateway.admission.engine_slots import EngineSlots  # only where there is an engine
+
+                pool = EngineSlots(key, upstream, upstream.engine, policy, hooks, now)
+            else:
+                pool = Pool(key, upstream, policy, hooks, now)
+            lane.pools[upstream.account] = pool
             lane.reprice()
         return pool
 
@@ -294,7 +318,7 @@ def view(network: Network, budgets: Iterable[Budget], tickets: Iterable[RoutedTi
         if ticket.where != SENT:
             waiting[ticket.lane.key].append(ticket)
     return TrafficView(
-        pools=tuple(_pool(network, pool, now) for pool in network.pools()),
+        pools=tuple(_pool(network, pool, waiting, now) for pool in network.pools()),
         agents=_agents(network, list(budgets), waiting, now),
         queued={key: len(queue) for key, queue in waiting.items()},
         delay_s={key: lane.wait_s(lane.ranks[1], lane.ranks[1].cost, now) for key, lane in network.lanes.items()},
@@ -306,12 +330,12 @@ def _exhausted_in_s(pool: Pool, dimension: Dimension, now: float) -> float | Non
     return bucket.exhausted_in_s(dimension.upstream, pool.unsettled(dimension.index), spending, now)
 
 
-def _pool(network: Network, pool: Pool, now: float) -> PoolView:
+def _pool(network: Network, pool: Pool, queues: Mapping[LaneKey, list[RoutedTicket]], now: float) -> PoolView:
     breaker = pool.breakers.worst()
     state, why = breaker.state, breaker.why
     opens = pool.breakers.ready_at(now) if state is BreakerState.OPEN else NEVER
     waiting = network.lanes[pool.key.lane].waiting
-    if network.stopped(pool):
+    if network.stopped(pool) and not pool.state:
         state, why, opens = BreakerState.OPEN, "key refused", NEVER
     elif opens <= now:
         opens, why = NEVER, f"{why}; {'its limit must refill before one request tries' if waiting else 'the next request tries'}"
@@ -329,6 +353,8 @@ def _pool(network: Network, pool: Pool, now: float) -> PoolView:
         in_flight=pool.in_flight,
         dimensions=pool.views(now),
         windows=pool.windows(now),
+        waiting=sum(any(door.pool is pool for door in ticket.route.doors) for ticket in queues[pool.key.lane]),
+        engine=str(pool.state),
     )
 
 
@@ -465,11 +491,12 @@ class Traffic:
             Arrived: self._arrived,
             Responded: self._responded,
             Began: self._began,
+            Shown: self._shown,
             Ended: self._ended,
             Refused: self._refused,
             Withdrawn: lambda event, now: self._ended(Ended(event.ticket, End.CLIENT_GONE, None), now),
             BatchEnded: self._batch_ended,
-            EngineChanged: lambda event, now: None,  # noqa: ARG005 - a limit of slots is not kept yet
+            EngineChanged: self._engine_changed,
             Tick: lambda event, now: self._ring(now, event.slept_s),
         }
 
@@ -551,13 +578,19 @@ class Traffic:
     def _began(self, event: Began, now: float) -> None:
         if ticket := self._sent(event.ticket):
             ticket.pool.breakers.answered(ticket, now)
-            if not ticket.input_known:
+            if ticket.withheld:
+                ticket.decodes_since = now
+            if event.usage is not None and not ticket.input_known:
                 before = ticket.input + ticket.output
                 ticket.pool.input_known(ticket, event.usage, now)
                 self.estimator.saw_input(ticket.event, ticket.guess.habit, ticket.pool.key.account, event.usage, now)
                 self._charge_more(ticket, before, now, over=False)
                 self._ask_again([ticket.budget], now)
             self._pump(ticket.lane, now)
+
+    def _shown(self, event: Shown, _: float) -> None:
+        if ticket := self._sent(event.ticket):
+            ticket.withheld, ticket.decodes_since = False, None
 
     def _ended(self, event: Ended, now: float) -> None:
         ticket = self._sent(event.ticket)
@@ -568,8 +601,11 @@ class Traffic:
         if event.observed is not NOTHING_OBSERVED:
             ticket.pool.responded(ticket, event.observed, now)
         self._settle(ticket, event, now)
-        self._over(ticket)
         ticket.budget.close(ticket, event.cost_usd, event.tokens, now)
+        if event.end is End.INTERRUPTED:
+            self._again(ticket, str(event.end), 0.0, now)
+        else:
+            self._over(ticket)
         self._ask_again(self.crew.freed(ticket.budget, ticket), now)
         if ticket.lane.waiting:
             self._pump(ticket.lane, now)
@@ -591,6 +627,12 @@ class Traffic:
     def _batch_ended(self, event: BatchEnded, now: float) -> None:
         budget = self.crew.close_batch(event, now)
         self._ask_again(self.crew.freed(budget, event.batch), now)
+
+    def _engine_changed(self, event: EngineChanged, now: float) -> None:
+        self.network.engine_changed(event, now)
+        self._turn_away_hopeless(now)
+        for lane in self.network.lanes.values():
+            self._pump(lane, now)
 
     # A request's way ----------------------------------------------------------------------------------------------------------------
 
@@ -656,6 +698,10 @@ class Traffic:
             self._leave(ticket, SENT)
             self._send(ticket, door, now)
         self._at(lane.wake)
+        if lane.key is ENGINES and (victim := lane.victim(now)):
+            victim.interrupts += 1
+            victim.interrupted, victim.decodes_since = True, None
+            self._say.append(Interrupt(victim.id))
 
     def _send(self, ticket: RoutedTicket, door: Door, now: float) -> None:
         ticket.where = SENT
@@ -665,7 +711,7 @@ class Traffic:
         ticket.budget.open(ticket, now)
         ticket.lane.went(ticket, now)
         expected = self.estimator.expected(ticket.event, ticket.guess, pool.key.account)
-        self._say.append(Send(ticket.id, door.upstream, ticket.attempt, ticket.probe, ticket.event.fell_back, expected))
+        self._say.append(Send(ticket.id, door.upstream, ticket.attempt, ticket.probe, ticket.event.fell_back, ticket.withheld, expected))
 
     def _settle(self, ticket: RoutedTicket, event: Ended, now: float) -> None:
         usage, pool, before = event.usage, ticket.pool, ticket.input + ticket.output

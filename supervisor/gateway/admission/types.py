@@ -196,6 +196,8 @@ class End(StrEnum):
     CUT = "cut"
     """The upstream broke off, or its stream carried an error."""
     CLIENT_GONE = "client gone"
+    INTERRUPTED = "interrupted"
+    """We cut it for a more urgent request, before its client saw anything; it is sent again."""
     REJECTED = "rejected"
     """An answer of the 400s that is the client's own affair: passed on, nothing charged."""
 
@@ -238,6 +240,10 @@ class PoolView:
     in_flight: int
     dimensions: tuple[DimensionView, ...]
     windows: tuple[Window, ...]
+    waiting: int = 0
+    """Requests that could go there, once they may."""
+    engine: str = ""
+    """What the engine's process does, for the slots of an engine; else empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +293,8 @@ class TrafficView:
 # away.
 #
 # Arrived ──> (Send) ──> Responded? ──> Began? ──> Ended
-#    │           └─────> Refused ──> (Send again, or TurnAway)
+#    │           │ └────> Ended as INTERRUPTED ──> (Send again, or TurnAway)
+#    │           └──────> Refused ──> (Send again, or TurnAway)
 #    └─> Withdrawn at any moment
 
 
@@ -324,6 +331,8 @@ class Arrived:
     bound_tokens: int = 0
     """The most that it can take, input and output."""
     fallback: Fallback | None = None
+    tools: bool = False
+    """It brings tools for the model to call."""
     fell_back: bool = False
     """It is the fallback's already: `Traffic` alone says so."""
 
@@ -338,10 +347,17 @@ class Responded:
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """The exact input is known (message_start); output is what was seen so far."""
+    """The exact input is known (message_start); output is what was seen so far. None: the first output came, and the input is not said."""
 
     ticket: int
-    usage: Usage
+    usage: Usage | None
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The client gets the answer of a `Send.withhold` from now on, so it can no longer be interrupted."""
+
+    ticket: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,7 +430,7 @@ class EngineChanged:
     record: EngineRecord | None
 
 
-Event = Arrived | Responded | Began | Ended | Refused | Withdrawn | BatchEnded | EngineChanged | Tick
+Event = Arrived | Responded | Began | Shown | Ended | Refused | Withdrawn | BatchEnded | EngineChanged | Tick
 
 
 # Commands
@@ -434,6 +450,8 @@ class Send:
     """It is the one request by which a half-open breaker tries."""
     fallback: bool = False
     """As its `Arrived.fallback` says, and not as it came."""
+    withhold: bool = False
+    """It may be interrupted: keep its answer from its client, and tell `Shown` when that ends."""
     expected: Usage = field(default=Usage(), compare=False)
     """What requests like it took: with no margin, unlike what is reserved."""
 
@@ -443,13 +461,20 @@ class TurnAway:
     """Answer it ourselves; the ticket has ended.
 
     `status` is 429 (come back after `retry_after_s`, which is 1 to 60; the place is kept), 402 (a cost cap: no retry helps), 503 (the
-    upstream's key was refused, or nobody serves the model).
+    upstream's key was refused, its engine does not run, or nobody serves the model), 400 (its engine cannot serve such a request).
     """
 
     ticket: int
     status: int
     why: str
     retry_after_s: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupt:
+    """Cut its upstream stream, and tell `Ended` with INTERRUPTED: a more urgent request needs its slot."""
+
+    ticket: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -474,7 +499,7 @@ class Alert:
     text: str
 
 
-Command = Send | TurnAway | Journal | Alert
+Command = Send | TurnAway | Interrupt | Journal | Alert
 
 
 # Models
@@ -558,9 +583,9 @@ class Ticket:
     """Mutable, and changed by its lane, fair queue, pool and budget alone, which `model_queue.RoutedTicket` names. Amounts are tokens."""
 
     __slots__ = (
-        "answered", "answered_at", "api", "arrived_at", "attempt", "bound", "cost", "counted", "deadline", "deviation", "doubt",
-        "event", "guess", "id", "input", "input_known", "marks", "observed", "order", "output", "pots", "probe", "refusals", "route",
-        "sent_at", "serial", "slot", "start", "upstream", "weight", "where",
+        "answered", "answered_at", "api", "arrived_at", "attempt", "bound", "cost", "counted", "deadline", "decodes_since", "deviation",
+        "doubt", "event", "guess", "id", "input", "input_known", "interrupted", "interrupts", "marks", "observed", "order", "output",
+        "pots", "probe", "refusals", "route", "sent_at", "serial", "slot", "start", "upstream", "weight", "where", "withheld",
     )  # fmt: skip
 
     def __init__(self, event: Arrived, api: Api, route: Hashable, weight: float, guess: Guess, now: float) -> None:
@@ -584,7 +609,15 @@ class Ticket:
         self.cost: float
         """What its agent's finish tag was raised by (before the weight)."""
         self.deadline: float
+        self.interrupts = 0
+        """How often it was interrupted for a more urgent request."""
         # From here on only while it is sent.
+        self.withheld = False
+        """Its client sees nothing yet, so it may be interrupted."""
+        self.decodes_since: float | None = None
+        """When its first output came; of one that is withheld."""
+        self.interrupted = False
+        """It is being interrupted now."""
         self.pots: tuple[Pot, ...]
         """What it was reserved in, beside its agent's own caps."""
         self.upstream: str

@@ -34,6 +34,7 @@ from supervisor.gateway.admission.types import (
     Ended,
     Event,
     Fallback,
+    Interrupt,
     Journal,
     LaneKey,
     Observed,
@@ -42,6 +43,7 @@ from supervisor.gateway.admission.types import (
     Refused,
     Responded,
     Send,
+    Shown,
     Tick,
     TurnAway,
     Usage,
@@ -86,14 +88,16 @@ class Admission:
         self._log = log
         self._now = now
         self._waiting: dict[int, asyncio.Future[Send | TurnAway]] = {}
+        self.cuts: dict[int, Callable[[], None]] = {}
+        """Ticket -> what cuts its upstream stream; of those that may be interrupted."""
         self._breakers: dict[tuple[PoolKey, str], BreakerState] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         """By the same clock as `now`."""
         self._closed = False
 
-    async def turn(self, event: Arrived | Refused) -> Send | TurnAway:
-        """Report that a request came, or was refused by its upstream, and wait until it may be sent.
+    async def turn(self, event: Arrived | Refused | Ended) -> Send | TurnAway:
+        """Report that a request came, was refused by its upstream, or was interrupted, and wait until it may be sent.
 
         A caller that is cancelled leaves the queue. One that returns `Send` must tell what became of it: `Refused` by another `turn`, or
         `Ended`.
@@ -152,6 +156,8 @@ class Admission:
         match command:
             case Send() | TurnAway():
                 self._wake(command)
+            case Interrupt():
+                self.cuts.pop(command.ticket)()
             case Journal():
                 self._breakers[command.pool, command.breaker] = command.after
                 self._account.journal(command)
@@ -236,7 +242,9 @@ def _is_for(settings: GatewaySettings, route: Route, api: Api) -> bool:
 
 
 def _serving(there: Iterable[Upstream], route: Route, model: str) -> tuple[str, ...]:
-    return tuple(one.name for one in there if (one.known_as == route.upstream if route.upstream else _serves(one, model)))
+    """A model that an engine serves goes to no provider."""
+    found = [one for one in there if (one.known_as == route.upstream if route.upstream else _serves(one, model))]
+    return tuple(one.name for one in [one for one in found if one.engine] or found)
 
 
 def _serves(upstream: Upstream, model: str) -> bool:
@@ -303,6 +311,7 @@ class ProxiedRequest(NamedTuple):
             bound_usd=bound_usd,
             bound_tokens=self.bound.uncached,
             fallback=fallback,
+            tools=self.asked.tools,
         )
 
 
@@ -411,6 +420,9 @@ _STALL_S = 600.0
 KEPT_MAX, KEPT_OF_ALL_MAX = 4 * 2**20, 64 * 2**20
 """Bytes of an answer, and of all answers, that are kept for clients that do not read. 64,000 tokens that come one by one are 10 MB of
 events, of which the sockets' own buffers take some; an answer of usual size is a hundredth of that."""
+_WITHHELD_S = 60.0
+"""The answer of a batch request that may be interrupted is kept back for so long, where its client wants it as it comes: clients give a
+silent request up after five minutes."""
 _SLOW_FROM = 2**16
 """Bytes of an answer that wait for its client: less is what any client leaves for a moment, and counts for nothing."""
 
@@ -423,6 +435,10 @@ class _Unserved(Exception):
         self.why = why
         self.observed = observed
         self.detail = detail
+
+
+class _Interrupted(Exception):
+    """A more urgent request needs its slot, and the client has seen nothing."""
 
 
 class _Response(web.StreamResponse):
@@ -503,11 +519,12 @@ class Sending:
     answer: Answer | None = None
     client: _Response | None = None
     began: bool = False
+    interrupted: bool = False
     tape: replay.Tape | None = None
     passed: hashlib._Hash = field(default_factory=hashlib.sha256)
     """Of what the client got."""
 
-    async def run(self) -> web.StreamResponse | Refused:
+    async def run(self) -> web.StreamResponse | Refused | Ended:
         """Pass the answer on, or say why there is none to pass on. Raises CancelledError and ConnectionError when the client has gone."""
         try:
             return await self._run()
@@ -516,6 +533,10 @@ class Sending:
             self._settle(REFUSED, Usage(), str(unserved.why))
             self.context.log.say_seldom(f"{self.send.upstream}: {unserved.why}: {unserved.detail}")
             return Refused(self.call.ticket, unserved.why, unserved.observed, unserved.detail)
+        except _Interrupted:
+            if self.answer is not None:
+                self.answer.finish()
+            return self._ended(End.INTERRUPTED)
         except (asyncio.CancelledError, ConnectionError):
             if self.answer is not None:
                 self.answer.finish()  # what has passed of it is read to its end
@@ -524,6 +545,7 @@ class Sending:
             raise
         finally:
             self.context.kept.pop(self.call.ticket, None)
+            self.context.admission.cuts.pop(self.call.ticket, None)
             if not self.settled:  # a fault of ours: whatever it was, the reservation and the row must not be left open
                 self._end(End.CUT, "our_fault")
 
@@ -605,23 +627,47 @@ class Sending:
 
     async def _stream(self, reply: Reply, answer: Answer, upstream: Upstream) -> web.StreamResponse:
         """Pass on each piece as it comes, and read it beside that."""
+        held: list[bytes] = []
         try:
-            while chunk := await reply.chunk():
+            while chunk := await self._chunk(reply):
                 out = answer.feed(chunk)
                 if self.client is None:
                     self._check_first(answer)
+                    held.append(out)
+                    if self._withholds(reply):
+                        self._tell_began(answer, reply)
+                        continue
                     self.client = await self._begin(reply, upstream)
+                    out = b"".join(held)
+                    held.clear()
                 if reply.is_whole:
                     return await self._finish(self.client, answer, out)
                 if out:
                     self._record(out)
                     await self._write(self.client, out)
-                self._tell_began(answer)
+                self._tell_began(answer, reply)
         except Cut as error:
             if self.client is None:
                 raise Unreachable(f"{self.status}, then {error.why}") from None
             return self._cut(self.client, error.why)
-        return await self._finish(self.client or await self._begin(reply, upstream), answer, b"")
+        return await self._finish(self.client or await self._begin(reply, upstream), answer, b"".join(held))
+
+    async def _chunk(self, reply: Reply) -> bytes:
+        """The next piece; empty at the end. Raises Cut, and _Interrupted once it was interrupted."""
+        try:
+            chunk = await reply.chunk()
+        except Cut:
+            if not self.interrupted:
+                raise
+        if self.interrupted:
+            raise _Interrupted
+        return chunk
+
+    def _withholds(self, reply: Reply) -> bool:
+        """Whether its client is to see nothing yet."""
+        if not self.send.withhold or reply.is_whole:
+            return False
+        return not self.call.asked.stream or self.context.clock.monotonic() - (self.sent_at or 0.0) < _WITHHELD_S
 
     async def _finish(self, client: _Response, answer: Answer, out: bytes) -> web.StreamResponse:
         """`out`, which is not sent yet, and the end of the answer go out together."""
@@ -631,11 +677,20 @@ class Sending:
         await self._write(client, out, last=True)
         return client
 
-    def _tell_began(self, answer: Answer) -> None:
-        if answer.began and not self.began:
-            self.began = True
-            if answer.usage is not None:
-                self.context.admission.tell(Began(self.call.ticket, answer.usage))
+    def _tell_began(self, answer: Answer, reply: Reply) -> None:
+        may_cut = self.send.withhold and self.client is None
+        if self.began or not (answer.began or (may_cut and answer.output_so_far_bytes)):
+            return
+        self.began = True
+        if may_cut:
+            self.context.admission.cuts[self.call.ticket] = lambda: self._interrupt(reply)
+        if may_cut or answer.usage is not None:
+            self.context.admission.tell(Began(self.call.ticket, answer.usage))
+
+    def _interrupt(self, reply: Reply) -> None:
+        self.interrupted = True
+        reply.hang_up()
+        self.context.log.say_seldom(f"{self.send.upstream}: a batch request was interrupted for an interactive one")
 
     def _check_first(self, answer: Answer) -> None:
         """Treat an error inside a 200, before any text, as a 529: the client need not see it."""
@@ -645,6 +700,8 @@ class Sending:
 
     async def _begin(self, reply: Reply, upstream: Upstream) -> _Response:
         """From here on the client has seen something."""
+        if self.context.admission.cuts.pop(self.call.ticket, None) or self.send.withhold:
+            self.context.admission.tell(Shown(self.call.ticket))
         self.first_byte_at = self.context.clock.monotonic()
         own_login, keeps_length = upstream.key.kind == "client", self.call.asked.usage_edit is None
         headers = passed_back(reply.headers.items(), self.queued_s, own_login=own_login, keeps_length=keeps_length)
@@ -701,8 +758,11 @@ class Sending:
 
     def _end(self, end: End, *flags: str) -> None:
         """Report the end to the queue and to the account, once."""
-        if self.settled:
-            return
+        if not self.settled:
+            self.context.admission.tell(self._ended(end, *flags))
+
+    def _ended(self, end: End, *flags: str) -> Ended:
+        """Write the end into the account; what the queue is told."""
         usage, unseen = self.answer.charge() if self.answer is not None else None, self._unseen(end)
         if self.sent_at is None:
             end, usage = End.CLIENT_GONE, Usage()
@@ -712,7 +772,7 @@ class Sending:
             usage = replace(usage, output=min(max(usage.output, unseen), self.call.bound.output))
         said = str(end) if self.sent_at is not None else NEVER_SENT
         charged, counted = self._settle(said, usage, *flags, *self._oddities(usage), least_output=unseen)
-        self.context.admission.tell(Ended(self.call.ticket, end, usage, counted, charged.uncached, self.observed))
+        return Ended(self.call.ticket, end, usage, counted, charged.uncached, self.observed)
 
     def _unseen(self, end: End) -> int:
         """The most output that a provider may have made before we left it: thinking is charged, and need not be shown. 0 where the

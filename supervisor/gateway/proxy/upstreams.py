@@ -28,10 +28,12 @@ from yarl import URL
 from supervisor.gateway import provider_keys
 from supervisor.gateway.wire.headers import CLIENT_AUTH_HEADERS, HOP_BY_HOP, KeyFilter, auth_headers, carried, passable, reason
 from supervisor.gateway.wire.metering import BadEncoding, Decoder, decoder
-from supervisor.gateway.wire.requests import sent_body, target
+from supervisor.gateway.wire.requests import Endpoint, sent_body, target
 from supervisor.host import attempt_tokens
+from supervisor.kernel.engines import EngineKind
 from supervisor.kernel.format import duration
 from supervisor.kernel.gateway_settings import Upstream
+from supervisor.kernel.states import TaskClass
 
 if TYPE_CHECKING:
     from supervisor.gateway.proxy.forward import ProxiedRequest
@@ -145,6 +147,10 @@ class Reply:
     def lower(self) -> dict[str, str]:
         """The headers with lower-case names; of one that came twice, the last."""
         return {name.lower(): value for name, value in self.headers.items()}
+
+    def hang_up(self) -> None:
+        """Read no more of it: who waits for a piece gets Cut."""
+        _abandon(self._connection)
 
     async def chunk(self) -> bytes:
         """The next piece as it came; empty at the end. Raises Cut."""
@@ -375,7 +381,22 @@ def outgoing(call: ProxiedRequest, upstream: Upstream, key: str) -> Outgoing:
     headers.update(_own_login(came) if own_login else auth_headers(call.asked.api, key) if key else {})
     model = call.way.as_model or None
     body = sent_body(call.asked, call.body, model=model) if call.request.method == "POST" else None
+    if upstream.engine and body and call.asked.endpoint is Endpoint.CHAT and call.asked.choices == 1:
+        body = _in_order(body, upstream.engine.kind, call.agent.task_class)
     return Outgoing(call.request.method, target(upstream.url, call.recognised, model=model), headers, body, key)
+
+
+_ORDERS = {EngineKind.VLLM: 20, EngineKind.SGLANG: -20}
+"""What the priority of a less urgent request is more than that of a more urgent one: vLLM takes the smallest first, SGLang the largest, and
+by default one preempts another from a difference of 10 on. (With several choices vLLM ends on a priority: vllm-project/vllm#29747.)"""
+_URGENCY = (TaskClass.INTERACTIVE, TaskClass.NORMAL, TaskClass.BATCH)
+
+
+def _in_order(body: bytes, kind: EngineKind, task_class: TaskClass) -> bytes:
+    """A chat request with the place that its class has in the engine's own order. The last member of a name is the one that counts."""
+    if kind not in _ORDERS:
+        return body
+    return b'%s,"priority":%d}' % (body.rstrip()[:-1], _ORDERS[kind] * _URGENCY.index(task_class))
 
 
 def _is_sent(name: str, left_out: Container[str]) -> bool:

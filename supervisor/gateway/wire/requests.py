@@ -111,6 +111,8 @@ class Asked(NamedTuple):
     """It may have something written to the cache for an hour (Anthropic)."""
     price_words: tuple[tuple[str, str], ...] = ()
     """Its words that change the price, see `headers.price_words`."""
+    tools: bool = False
+    """It brings tools for the model to call."""
 
     @property
     def free(self) -> bool:
@@ -327,6 +329,7 @@ def read(recognised: Recognised, headers: Mapping[str, str], body: bytes) -> Ask
         any(values.get(name) is not None for name in _STORED.get(recognised.endpoint, ())),
         _TTL.search(body) is not None,
         tuple(price_words(api, values).items()),
+        bool(values.get("tools") or values.get("functions")),
     )
 
 

@@ -129,7 +129,9 @@ def used(sent: Sequence[Step], shape: Shape | None) -> list[Used]:
     """One for each pool that was used and each dimension that it is known to have, the busiest first; input and output where nobody
     knows."""
     pools = {pool["key"]: pool for pool in (shape or {}).get("pools", ())}
-    names = {pool for step in sent for pool, _ in step.charged} | {key for key, pool in pools.items() if pool["in_flight"]}
+    names = {pool for step in sent for pool, _ in step.charged} | {
+        key for key, pool in pools.items() if pool["in_flight"] and not pool["engine"]
+    }
     found = []
     for key in sorted(names):
         known = [one["name"] for one in pools[key]["dimensions"]] if key in pools else []
@@ -262,6 +264,21 @@ def _pools(pools: Iterable[Shape]) -> Element:
     rows = []
     for pool in pools:
         opens = None if pool["opens_in_s"] is None else f"tries again in {duration(pool['opens_in_s'])}"
+        if pool["engine"]:
+            said = f"{pool['engine']}, {gateway.slots(pool)}"
+            rows.append(
+                [
+                    f"engine {pool['account']}",
+                    "slots",
+                    None,
+                    said,
+                    *[None] * 3,
+                    percent(pool["dimensions"][0]["saturation"]),
+                    None,
+                    pool["in_flight"],
+                ]
+            )
+            continue
         for one in pool["dimensions"] or [{}]:
             figures = [short(one.get(name)) for name in ("limit_per_minute", "reserved", "outside_per_minute")]
             head: list[Child] = [pool["key"], one.get("name"), state(pool["breaker"]), pool["breaker_why"] or opens]

@@ -1,0 +1,1 @@
+"""Tests of inference engines behind the gateway."""
