@@ -577,7 +577,7 @@ def _whole_message(served: Served, said: list[tuple[str, int, str]], finish: str
         content: list[Message] = [{"type": "thinking", "thinking": thinking, "signature": ""}] if thinking else []
         content += [{"type": "text", "text": text}] if text else []
         content += [
-            {"type": "tool_use", "id": f"call_{n}", "name": name, "input": json.loads(args)} for n, (name, args) in enumerate(calls)
+            {"type": "tool_use", "id": f"call_{n}", "name": name, "input": json.loads(args or "{}")} for n, (name, args) in enumerate(calls)
         ]
         return _anthropic_shape(served, content, _STOP_REASONS.get(finish, finish), served.decoded)
     message: Message = {"role": "assistant", "content": text or None}

@@ -51,7 +51,7 @@ from supervisor.gateway.admission.types import (
     model_class,
 )
 from supervisor.gateway.provider_keys import Keyring, Log
-from supervisor.gateway.proxy.upstreams import Cut, Reply, Unreachable, Upstreams, outgoing
+from supervisor.gateway.proxy.upstreams import Cut, Outgoing, Reply, Unreachable, Upstreams, outgoing
 from supervisor.gateway.replay import Recorder
 from supervisor.gateway.wire.errors import error as api_error
 from supervisor.gateway.wire.errors import failure, refusal
@@ -379,6 +379,10 @@ class RequestContext:
 
     engines: Engines | None = None
     """Where the engines answer; None: the settings name none."""
+    engine_files: Path = Path("/nonexistent")
+    """Where the engines keep what they saved of their slots."""
+    placements: dict[str, Any] = field(default_factory=dict)
+    """The `engine_slots.Placement` of each engine that has slots of its own."""
 
     kept: dict[int, int] = field(default_factory=dict)
     """Ticket -> bytes of its answer that are kept for a client that reads slowly."""
@@ -556,11 +560,20 @@ class Sending:
         upstream, key = found
         await self._open(upstream)
         self.sent_at = self.context.clock.monotonic()
+        sent = outgoing(self.call, upstream, key)
         try:
-            with await self.context.upstreams.send(upstream.name, outgoing(self.call, upstream, key)) as reply:
-                return await self._answered(reply, upstream)
+            if upstream.engine is None:
+                return await self._passed(upstream, sent)
+            from supervisor.gateway.proxy.engine_slots import placed
+
+            async with placed(self.context, upstream, self.call.asked, sent) as changed:
+                return await self._passed(upstream, changed)
         except Unreachable as error:
             raise _Unserved(Refusal.UNREACHABLE, detail=error.why) from None
+
+    async def _passed(self, upstream: Upstream, sent: Outgoing) -> web.StreamResponse:
+        with await self.context.upstreams.send(upstream.name, sent) as reply:
+            return await self._answered(reply, upstream)
 
     async def _open(self, upstream: Upstream) -> None:
         """Write the upper bound to disk before the upstream sees a byte. Where that fails, nothing is sent."""
@@ -601,6 +614,8 @@ class Sending:
         self.context.admission.tell(Responded(self.call.ticket, self.observed))
         self.answer = Answer(self.call.asked, self.call.asked.usage_edit is not None)
         self.context.account.watch(self.row, self.answer.said)
+        if upstream.engine is not None and not self.call.asked.stream:
+            return await self._join(reply, self.answer, upstream)
         return await self._stream(reply, self.answer, upstream)
 
     async def _failed(self, reply: Reply, headers: dict[str, str], upstream: Upstream) -> web.StreamResponse:
@@ -669,6 +684,21 @@ class Sending:
             return False
         return not self.call.asked.stream or self.context.clock.monotonic() - (self.sent_at or 0.0) < _WITHHELD_S
 
+    async def _join(self, reply: Reply, answer: Answer, upstream: Upstream) -> web.StreamResponse:
+        """Collect a stream that its client did not ask for. The client has seen nothing of one that breaks off, so it is tried again."""
+        from supervisor.gateway.wire.joined import Broken, Joined
+
+        joined = Joined(self.call.asked.endpoint)
+        try:
+            while chunk := await self._chunk(reply):
+                answer.feed(chunk)
+                joined.feed(chunk)
+                self._tell_began(answer)
+            body = joined.finish()
+        except (Cut, Broken) as error:
+            raise Unreachable(f"{self.status}, then {error.why}") from None
+        return await self._finish(await self._begin(reply, upstream, "application/json"), answer, body)
+
     async def _finish(self, client: _Response, answer: Answer, out: bytes) -> web.StreamResponse:
         """`out`, which is not sent yet, and the end of the answer go out together."""
         out += answer.finish()
@@ -698,13 +728,15 @@ class Sending:
         if why is not None:
             raise _Unserved(why, self.observed, f"{self.status} with {answer.failed} in it")
 
-    async def _begin(self, reply: Reply, upstream: Upstream) -> _Response:
-        """From here on the client has seen something."""
+    async def _begin(self, reply: Reply, upstream: Upstream, content_type: str = "") -> _Response:
+        """From here on the client has seen something. `content_type` is that of an answer which was put together here."""
         if self.context.admission.cuts.pop(self.call.ticket, None) or self.send.withhold:
             self.context.admission.tell(Shown(self.call.ticket))
         self.first_byte_at = self.context.clock.monotonic()
         own_login, keeps_length = upstream.key.kind == "client", self.call.asked.usage_edit is None
         headers = passed_back(reply.headers.items(), self.queued_s, own_login=own_login, keeps_length=keeps_length)
+        if content_type:
+            headers["Content-Type"] = content_type
         client = self.client = _Response(status=reply.status, reason=reply.reason, headers=headers)
         await client.prepare(self.call.request)
         if self.context.recorder is not None:

@@ -157,6 +157,8 @@ class Gateway:
         await self._metrics.close()
         self._remember()
         await self._upstreams.close()
+        for placement in self.context.placements.values():
+            placement.close()
         await self._roster.close()
         await self._account.close()
         logging.getLogger().removeHandler(self._logging)
@@ -204,6 +206,7 @@ class Gateway:
             clock,
             self._recorder(settings, keyring),
             sentinel=home.sentinel,
+            engine_files=home.engines,
         )
 
     def _recorder(self, settings: GatewaySettings, keyring: Keyring) -> Recorder | None:

@@ -77,6 +77,10 @@ class Unreachable(_Failure):
     """No answer came, or it broke off before anything of it was passed on."""
 
 
+class _Closed(Unreachable):
+    """The connection was closed before anything of an answer came."""
+
+
 class Cut(_Failure):
     """An answer broke off."""
 
@@ -135,6 +139,8 @@ class Reply:
 
     def __exit__(self, *_: object) -> None:
         if _is_out(self._connection):
+            if isinstance(protocol := self._connection.protocol, _Protocol):
+                protocol.is_kept = True
             self._connection.release()  # it is kept alive only when all of the answer has come
         else:
             _abandon(self._connection)
@@ -210,6 +216,9 @@ class Reply:
 class _Protocol(ResponseHandler):
     """One connection. aiohttp's reader asks it to read on after each chunk of an answer, also when it never stopped."""
 
+    is_kept = False
+    """It has had an answer already."""
+
     def resume_reading(self, resume_parser: bool = True) -> None:
         if self._reading_paused:
             super().resume_reading(resume_parser)
@@ -233,14 +242,31 @@ class Upstreams:
         self._pause = asyncio.Lock()
 
     async def send(self, name: str, outgoing: Outgoing) -> Reply:
-        """Send it over the connections of the upstream `name`, at once; what it answers, to be left by `with`. Raises Unreachable."""
+        """Send it over the connections of the upstream `name`, at once; what it answers, to be left by `with`. Raises Unreachable.
+
+        A kept-alive connection that is closed before anything of an answer came was closed by its server, most likely before it read the
+        request: that is sent once more, over a new connection. This costs no more than today's error would: the queue sends a request again
+        that found nobody, later, and counts it against the upstream.
+        """
         url = URL(outgoing.url, encoded=True)
         connection = await self._connected(name, url)
+        if not _is_kept(connection):
+            return await self._replied(connection, outgoing, url)
+        try:
+            return await self._replied(connection, outgoing, url)
+        except _Closed:
+            while _is_kept(connection := await self._connected(name, url)):
+                _abandon(connection)
+            return await self._replied(connection, outgoing, url)
+
+    async def _replied(self, connection: Connection, outgoing: Outgoing, url: URL) -> Reply:
         try:
             head, body = await self._asked(connection, outgoing, url)
             return Reply(connection, head, body, self._timeouts, outgoing.key, self._pause)
         except BaseException as error:
             _abandon(connection)
+            if _is_closed(error):
+                raise _Closed(_words(error)) from None
             if isinstance(error, aiohttp.SocketTimeoutError):
                 raise Unreachable(f"no answer within {duration(self._timeouts.first_byte_s)}") from None
             if isinstance(error, aiohttp.ClientError | HttpProcessingError | OSError):
@@ -291,6 +317,17 @@ class Upstreams:
             protocol.read_timeout = self._timeouts.idle_s
             protocol.start_timeout()
         return head, body
+
+
+def _is_kept(connection: Connection) -> bool:
+    return isinstance(connection.protocol, _Protocol) and connection.protocol.is_kept
+
+
+def _is_closed(error: BaseException) -> bool:
+    """Whether a connection was closed with nothing of an answer on it: aiohttp gives the head that had begun, if one had."""
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return isinstance(error.message, str)
+    return isinstance(error, aiohttp.ClientOSError) and error.errno in (errno.ECONNRESET, errno.EPIPE)
 
 
 def _is_out(connection: Connection) -> bool:
