@@ -72,7 +72,8 @@ def compose_prompt(parts: Parts) -> str | None:
         why = stopped or "You were interrupted."
         return f"[nightcrew] {why} {_place(parts.where)} Go on with your task where you stopped."
     begun = "goes on from" if parts.origin.how is How.RESUME else "is a copy of that of"
-    return f"[nightcrew] This conversation {begun} the task {parts.origin.task}. {_place(parts.where)}\n\n{prompt or ''}"
+    told = f"[nightcrew] This conversation {begun} the task {parts.origin.task}. {_place(parts.where)}"
+    return f"{prompt}\n\n{told}" if prompt else told  # what several agents share stands before what is this one's
 
 
 def _missed(missed: Missed, command: str, *, has_work: bool) -> str:
