@@ -15,10 +15,10 @@ from urllib.parse import SplitResult, urlsplit
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from supervisor.config.toml import Class, Duration, Strict, TaskSize, into, line_of
+from supervisor.config.toml import Class, Duration, Size, Strict, TaskSize, into, line_of
 from supervisor.kernel.engines import Engine, EngineKind, Option, option_refusal
 from supervisor.kernel.errors import ConfigError
-from supervisor.kernel.gateway_settings import Api, GatewaySettings, KeySource, Limits, Policy, Quota, Route, Upstream
+from supervisor.kernel.gateway_settings import AnswerCache, Api, GatewaySettings, KeySource, Limits, Policy, Quota, Route, Upstream
 from supervisor.kernel.names import nearest
 
 HOMES = {
@@ -201,6 +201,15 @@ class GatewayModel(Strict):
     keep: Annotated[Duration, Field(ge=3600, le=3650 * 86400)] = 30 * 86400.0
 
 
+class CacheModel(Strict):
+    """`[cache]`: the same request is answered by the same answer."""
+
+    scope: Literal["project"] = "project"
+    ttl: Annotated[Duration, Field(gt=0, le=3650 * 86400)] = 86400.0
+    max: Annotated[Size, Field(ge=2**20)] = 10**9
+    answer_max: Annotated[Size, Field(ge=1024, le=64 * 2**20)] = 4 * 2**20
+
+
 class GatewayKeys(Strict):
     """The top-level keys of the user's file that are the gateway's."""
 
@@ -209,6 +218,7 @@ class GatewayKeys(Strict):
     engine: dict[str, EngineModel] = Field(default_factory=dict)
     route: Annotated[list[RouteModel], Field(max_length=1000)] = Field(default_factory=list)
     quota: dict[str, QuotaModel] = Field(default_factory=dict)
+    cache: CacheModel | None = None
     prices: dict[str, PriceModel] = Field(default_factory=dict)
 
     @field_validator("upstream", "engine", "quota", mode="before")
@@ -242,6 +252,7 @@ def settings(keys: GatewayKeys, stored: Path | None) -> GatewaySettings:
         routes=tuple(into(Route, route) for route in keys.route),
         quotas=tuple(model.quota(name) for name, model in keys.quota.items()),
         policy=into(Policy, gateway),
+        cache=into(AnswerCache, keys.cache) if keys.cache else None,
         keep_days=gateway.keep / 86400,
         port=gateway.port,
         record=gateway.record,

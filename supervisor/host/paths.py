@@ -118,6 +118,11 @@ class Home:
         return self.root / "gateway.db"
 
     @property
+    def answers(self) -> Path:
+        """Answers of models that are kept for the same request: a file each."""
+        return self.root / "answers"
+
+    @property
     def engines(self) -> Path:
         """What is known of inference engines, and their logs."""
         return self.root / "engines"

@@ -103,6 +103,18 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True)
+class AnswerCache:
+    """`[cache]`: answers that are kept and given again to the same request of the same project."""
+
+    ttl_s: float
+    """None is given that is older."""
+    max: int
+    """Bytes of all of them; those that were not used for longest go first."""
+    answer_max: int
+    """Bytes of one; a larger one is not kept."""
+
+
+@dataclass(frozen=True, slots=True)
 class Quota:
     """A named hard ceiling on something else than tokens: `limit` tickets in `period_s`, `burst` at once."""
 
@@ -146,6 +158,8 @@ class GatewaySettings:
     routes: tuple[Route, ...] = ()
     quotas: tuple[Quota, ...] = ()
     policy: Policy = Policy()
+    cache: AnswerCache | None = None
+    """None: no answer is kept."""
     port: int = 0
     """On 127.0.0.1; 0 takes a free one at the first start and keeps it."""
     record: bool = False

@@ -208,6 +208,8 @@ class TaskSpec:
     """US dollars that its model calls may cost, over all attempts; 0 is no cap."""
     tokens_max: Annotated[int, Key("Tokens that its model calls may take.", _LIMIT, least=1, most=10**12)] = 0
     """Tokens that its model calls may take, over all attempts, without what is read from a cache; 0 is no cap."""
+    repeatable: Annotated[bool, Key("A kept answer to the same request is as good as a new one.", By.PROJECT | By.ADD | By.API)] = False
+    """Its requests may be answered by kept answers although they do not ask for temperature 0."""
     snapshot: Annotated[
         str, Key("Start from this snapshot; it is made when it is not there.", By.PROJECT | By.ADD | By.START | By.TOOL)
     ] = ""

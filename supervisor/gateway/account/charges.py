@@ -28,6 +28,8 @@ BATCH = "batch:"
 """How the `body_key` of a batch's row begins: it took nothing of a limit a minute."""
 PAST, ELSEWHERE = f"{BATCH}past", "past the gateway"
 """`body_key` of what an attempt took past the gateway by its own account, a row for each charge; and its upstream, account and flag."""
+KEPT = "kept answer"
+"""End, upstream and account of a request that a kept answer answered: it took nothing, and what that saved is its bound."""
 NEVER_SENT = "never sent"
 """End of a sending whose client left before the first byte went out."""
 

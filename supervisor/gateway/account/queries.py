@@ -12,7 +12,7 @@ from typing import Any
 from supervisor.features.metrics import catalog
 from supervisor.features.metrics.catalog import Counts
 from supervisor.features.trace.rules import Request
-from supervisor.gateway.account.charges import BATCH, CRASHED, NEVER_SENT, PAST, REFUSED
+from supervisor.gateway.account.charges import BATCH, CRASHED, KEPT, NEVER_SENT, PAST, REFUSED
 from supervisor.gateway.admission.types import End, LaneKey, PoolKey, Refusal, Usage
 from supervisor.kernel.gateway_settings import Api
 
@@ -347,6 +347,13 @@ def at_most(db: sqlite3.Connection, agents: Sequence[str]) -> float:
 def spent_since(db: sqlite3.Connection, at: float) -> float:
     """US dollars that all took since `at`, as caps count them, of the requests that have ended and whose price is known."""
     return float(db.execute(f"SELECT total({_COUNTED}) FROM request WHERE at >= ?", (at,)).fetchone()[0])  # noqa: S608 - ours
+
+
+def saved(db: sqlite3.Connection) -> dict[str, float]:
+    """Return the `hits` of kept answers, and the `tokens` and known `usd` that making them had taken. Reads the whole account."""
+    taken = "bound_input + bound_output + bound_cache_read + bound_cache_write"
+    sql = f"SELECT count(*) AS hits, total({taken}) AS tokens, total(bound_usd) AS usd FROM request WHERE end = '{KEPT}'"  # noqa: S608 - ours
+    return dict(db.execute(sql).fetchone())
 
 
 _NO_SUCH = ", ".join(f"'{end}'" for end in sorted(_NOT_ONE_OF_ITS_OWN))

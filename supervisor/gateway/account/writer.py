@@ -305,6 +305,12 @@ class Account:
         await self.written(_SETTLE, _settled_values(row_id, ended))  # who charged it looks at the sums next
         return True
 
+    def kept_answer(self, row: OpenRow, settled: SettledRow) -> None:
+        """A request that was answered without an upstream: it is charged nothing, also where we die between the two."""
+        row_id = next(self._ids)
+        self._put(_OPEN, _open_values(row_id, row))
+        self._put(_SETTLE, _settled_values(row_id, settled))
+
     def settle(self, row_id: int, row: SettledRow) -> None:
         """Say what became of it; durable within 50 ms. The first word counts: settling again changes nothing."""
         opened = self._open.pop(row_id, None)

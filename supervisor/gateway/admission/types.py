@@ -94,6 +94,10 @@ class Agent:
     """Tokens that its task may take over all its attempts: input and output, without what is read from a cache."""
     size: str = ""
     """As its task says: `small`, `medium`, `large` or nothing."""
+    project: str = ""
+    """The repository of its task: it sees no kept answer of another."""
+    repeatable: bool = False
+    """Its task says that a kept answer is as good as a new one."""
     family: str = ""
     """Whose batches it sees, its own among them: a worker of a map those of its repository's maps. Empty: its task's."""
     patient: bool = False

@@ -64,6 +64,7 @@ from supervisor.kernel.states import TaskClass
 
 if TYPE_CHECKING:
     from supervisor.gateway.engines import Engines
+    from supervisor.gateway.proxy.answers import Answers, Flight
 
 # Admission
 # ---------
@@ -285,6 +286,8 @@ class ProxiedRequest(NamedTuple):
     """The most that it can take, see `bound_of`."""
     capped: bool
     """A cap on what it may take in all holds for it."""
+    flight: Flight | None = None
+    """Who waits for the same answer, where answers are kept."""
 
     @property
     def model(self) -> str:
@@ -384,6 +387,8 @@ class RequestContext:
     placements: dict[str, Any] = field(default_factory=dict)
     """The `engine_slots.Placement` of each engine that has slots of its own."""
 
+    answers: Answers | None = None
+    """None: no answer is kept. Replaced by a reload too."""
     kept: dict[int, int] = field(default_factory=dict)
     """Ticket -> bytes of its answer that are kept for a client that reads slowly."""
 
@@ -527,6 +532,8 @@ class Sending:
     tape: replay.Tape | None = None
     passed: hashlib._Hash = field(default_factory=hashlib.sha256)
     """Of what the client got."""
+    source: tuple[Upstream, str] | None = None
+    """The upstream, and its key."""
 
     async def run(self) -> web.StreamResponse | Refused | Ended:
         """Pass the answer on, or say why there is none to pass on. Raises CancelledError and ConnectionError when the client has gone."""
@@ -557,7 +564,7 @@ class Sending:
         found = self.context.upstream(self.send.upstream)
         if found is None:
             raise _Unserved(Refusal.UNREACHABLE, detail="it does not run, or is no longer in the settings")
-        upstream, key = found
+        upstream, key = self.source = found
         await self._open(upstream)
         self.sent_at = self.context.clock.monotonic()
         sent = outgoing(self.call, upstream, key)
@@ -693,7 +700,7 @@ class Sending:
             while chunk := await self._chunk(reply):
                 answer.feed(chunk)
                 joined.feed(chunk)
-                self._tell_began(answer)
+                self._tell_began(answer, reply)
             body = joined.finish()
         except (Cut, Broken) as error:
             raise Unreachable(f"{self.status}, then {error.why}") from None
@@ -745,6 +752,8 @@ class Sending:
 
     def _record(self, data: bytes) -> None:
         self.passed.update(data)
+        if self.call.flight is not None:
+            self.call.flight.take(data)
         if self.tape is not None and data:
             self.tape.piece(data)
 
@@ -853,6 +862,8 @@ class Sending:
         )
         if self.row:
             self.context.account.settle(self.row, row)
+        if call.flight is not None and end == End.SERVED:
+            call.flight.land(self, usage, cost)
         return usage, cost if counted is None else counted
 
     def _cost(self, usage: Usage) -> float | None:

@@ -161,6 +161,8 @@ def _agent(task: str, epoch: int, text: str, project: str) -> Agent:
         cost_assumed="cost_max" in spec.assumed,
         tokens_max=spec.tokens_max or None,
         size=spec.size,
+        project=project,
+        repeatable=spec.repeatable and not spec.candidate_of,  # candidates are there to differ
         family=f"maps of {project}" if spec.kind == MAP_WORKER else task,
         patient=is_patient(spec.task_class),
     )
@@ -525,6 +527,8 @@ class RequestHandler:
             call = ProxiedRequest(
                 request, recognised, asked, caller.agent, body, chosen, lane, ticket, arrived_at, key_of(body), bound, capped
             )
+            if context.answers is not None and not asked.free:
+                return await context.answers.serve(call, take)
             return await (forward_free if asked.free else forward)(context, call)
 
     async def _batch(

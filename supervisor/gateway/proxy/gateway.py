@@ -114,6 +114,7 @@ class Gateway:
         logging.getLogger().addHandler(self._logging)
         self.context = self._assemble()
         self._follow_engines()
+        self._keep_answers(self.settings)
         own = StatusRoutes(self.context, self._secret, port, self._metrics, stop=self.stop_asked.set, reload=self.reload)
         keeper = BatchKeeper(self.context, self._book)
         front = RequestHandler(self.context, port, self._roster, own.pages(), Batches(self.context, keeper))
@@ -171,6 +172,7 @@ class Gateway:
         self.context.prices = Prices.load(self._place.home.prices, settings.prices)
         self.settings = self.context.settings = settings
         self.context.keyring, self.context.recorder = keyring, self._recorder(settings, keyring)
+        self._keep_answers(settings)
         self.context.admission.reload(settings)
         self._follow_engines()
         self._say_problems(keyring)
@@ -208,6 +210,16 @@ class Gateway:
             sentinel=home.sentinel,
             engine_files=home.engines,
         )
+
+    def _keep_answers(self, settings: GatewaySettings) -> None:
+        """Keep answers from now on, or none. Requests under way go on as they began."""
+        before, wanted = self.context.answers, settings.cache
+        if wanted is None or (before is not None and before.settings == wanted):
+            self.context.answers = before if wanted else None
+            return
+        from supervisor.gateway.proxy.answers import Answers  # most gateways keep none
+
+        self.context.answers = Answers(self._place.home.answers, self._secret, wanted, self.context)
 
     def _recorder(self, settings: GatewaySettings, keyring: Keyring) -> Recorder | None:
         if not settings.record:
@@ -579,7 +591,9 @@ class StatusRoutes:
             window = Window(0.0, {}, {}, Figures())
             problems.append(error)
         shape = status(context.admission.traffic.view(context.clock.monotonic()), window, problems)
-        known = {"accounts": sorted({upstream.account for upstream in context.settings.upstreams})}
+        known: dict[str, Any] = {"accounts": sorted({upstream.account for upstream in context.settings.upstreams})}
+        if context.answers is not None:
+            known["cache"] = context.answers.shape()
         traffic = context.admission.traffic
         shared = caps(traffic.crew, context.clock.monotonic())
         return _json({"schema": 1, "port": self._port, "pid": os.getpid(), "since": self._since, **known, "caps": shared, **shape})

@@ -1,0 +1,287 @@
+"""Answer a request by the kept answer to the same one, and send requests that are the same at one moment once.
+
+    serve -> may it be? -> the same is under way: wait for its answer -> is one kept? -> forward, and keep what the client gets
+
+Whoever asks is charged, and waits its turn. The others, and all who come later, are not: the account has rows of their own kind for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from supervisor.gateway.account import queries
+from supervisor.gateway.account.charges import KEPT, OpenRow, SettledRow
+from supervisor.gateway.admission.types import Usage
+from supervisor.gateway.proxy.forward import ProxiedRequest, RequestContext, Sending, forward
+from supervisor.gateway.wire.headers import CLIENT_AUTH_HEADERS
+from supervisor.gateway.wire.requests import Asked, BadRequest, Endpoint, names_input, parsed
+from supervisor.host import files, untrusted_fs
+from supervisor.kernel import codec
+from supervisor.kernel.errors import NightcrewError
+from supervisor.kernel.gateway_settings import AnswerCache, Api, Upstream
+
+# Repeatable
+# ----------
+# Which requests may be answered by the answer to an earlier one: all that their answer depends on is in them.
+#
+# The patterns name what is known to be so. A request with a member or a tool that they do not know is never answered by a kept answer.
+
+
+_MEMBERS = re.compile(
+    "chat_template_kwargs|contents|frequency_penalty|function_call|functions|generationConfig|grammar|include|input|instructions|"
+    "json_schema|logit_bias|logprobs|max_completion_tokens|max_output_tokens|max_tokens|messages|metadata|min_p|model|n|output_config|"
+    "output_format|parallel_tool_calls|presence_penalty|prompt_cache_key|reasoning|reasoning_effort|repeat_penalty|response_format|"
+    "safetySettings|safety_identifier|seed|service_tier|stop|stop_sequences|store|stream|stream_options|system|systemInstruction|"
+    "temperature|text|thinking|toolConfig|tool_choice|tools|top_k|top_logprobs|top_p|truncation|user|verbosity"
+)
+"""Members of a request. None of them names what the provider keeps, or lets it look elsewhere."""
+_TOOL_MEMBERS = re.compile("cache_control|custom|description|format|function|functionDeclarations|input_schema|name|parameters|strict|type")
+_TOOLS = (None, "custom", "function")
+"""Types of tools that the client runs: what they gave is in the next request."""
+_ADDRESS = re.compile(rb'"\w*ur[il]":"(?!data:)', re.IGNORECASE)
+"""A part that the provider fetches, in JSON without blanks."""
+_SEARCHES = re.compile("search|online|sonar|compound")
+"""In the names of models that look into the web by themselves."""
+_ENDS = {
+    Endpoint.MESSAGES: "message_stop",
+    Endpoint.CHAT: "[DONE]",
+    Endpoint.RESPONSES: "",
+    Endpoint.GENERATE: "",
+    Endpoint.STREAM_GENERATE: "",
+}
+"""What the end of a whole stream holds, where the usage comes before the last event."""
+_END_CHARS = 200
+_SAYS_NOTHING = re.compile(
+    "host|connection|keep-alive|user-agent|expect|accept|accept-encoding|content-length|content-type|transfer-encoding|traceparent|"
+    "tracestate|idempotency-key|x-stainless-.*|x-request-id|x-client-request-id|x-claude-code-session-id|session[-_]id|"
+    + "|".join(CLIENT_AUTH_HEADERS)
+)
+"""Headers that change no answer. All others are a part of the request."""
+
+
+def canonical(asked: Asked, body: bytes, *, marked: bool) -> bytes | None:
+    """Return the body without needless blanks and escapes; None if the request may not be answered by a kept answer.
+
+    The order of members stays: a model reads that of a tool's parameters. `marked`: its task says that it is `repeatable`.
+    """
+    try:
+        values = {name: one.value for name, one in parsed(body, once=True)[1].items()}
+    except BadRequest:  # a member comes twice: the provider might take the other one
+        return None
+    store, config = values.get("store"), values.get("generationConfig") if asked.api is Api.GEMINI else values
+    is_cold = isinstance(config, dict) and config.get("temperature") == 0
+    is_stored = store or (store is None and asked.endpoint is Endpoint.RESPONSES) or asked.stored_input
+    is_known = asked.endpoint in _ENDS and all(map(_MEMBERS.fullmatch, values)) and all(map(_is_clients, values.get("tools") or ()))
+    text = json.dumps(values, separators=(",", ":")).encode()
+    if not (is_cold or marked) or is_stored or not is_known or _ADDRESS.search(text) or names_input(text):
+        return None
+    return text
+
+
+def _is_clients(tool: Mapping[str, Any]) -> bool:
+    return all(map(_TOOL_MEMBERS.fullmatch, tool)) and tool.get("type") in _TOOLS
+
+
+# Shelf
+# -----
+# The files: one for each answer, named by the key of its request. A file that is not as it was written is no answer.
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """An answer, as its client got it."""
+
+    content_type: str
+    at: float
+    """When it ended; wall clock."""
+    usage: Usage
+    cost_usd: float | None
+    """None: its price is not known."""
+    body: str
+
+
+_PROOF_BYTES = 32
+
+
+class Shelf:
+    """The files below one private directory. Use it from one thread."""
+
+    def __init__(self, place: Path, secret: bytes, settings: AnswerCache) -> None:
+        self._place = place
+        self._secret = secret
+        self._settings = settings
+        self.bytes = 0
+        """Of all files, and of those that were replaced or removed since `trim` looked."""
+
+    def read(self, key: str, now: float) -> Kept | None:
+        """Return the answer; None if there is none, its file was changed, or it is too old. `now` is of the wall clock."""
+        try:
+            with untrusted_fs.open_plain(self._place / key) as file:
+                proof, data = file.read(_PROOF_BYTES), file.read()
+                os.utime(file.fileno())
+        except OSError:
+            return None
+        kept = codec.loads(Kept, data) if hmac.compare_digest(proof, self._proof(key, data)) else None
+        return kept if kept and kept.at > now - self._settings.ttl_s else None
+
+    def write(self, key: str, kept: Kept) -> None:
+        """Keep it. Raises DiskFull, ToolFailed, Refused."""
+        data = codec.dumps(kept).encode()
+        files.private_dir(self._place)
+        files.atomic_write(self._place / key, self._proof(key, data) + data, durable=False)
+        self.bytes += _PROOF_BYTES + len(data)
+        if self.bytes > self._settings.max:
+            self.trim()
+
+    def trim(self) -> None:
+        """Remove what was not used for longest, down to nine tenths of `max`. Raises OSError."""
+        states = [(path.lstat(), path) for path in self._place.glob("*")]
+        self.bytes = sum(state.st_size for state, _ in states)
+        for state, path in sorted(states, key=lambda one: one[0].st_mtime):
+            if self.bytes > 0.9 * self._settings.max:
+                path.unlink()
+                self.bytes -= state.st_size
+
+    def _proof(self, key: str, data: bytes) -> bytes:
+        return hmac.digest(self._secret, b"answer " + key.encode() + data, "sha256")
+
+
+# Flights
+# -------
+
+
+@dataclass(slots=True)
+class Flight:
+    """A request that is under way, for all who ask the same meanwhile."""
+
+    sources: list[tuple[Upstream, str]]
+    """The upstreams, each with its key, of which the request's key was made."""
+    most: int
+    """Bytes of an answer that is kept."""
+    landed: asyncio.Future[Kept | None] = field(default_factory=asyncio.Future)
+    """Its whole answer; None: there is none, and the next one asks by itself."""
+    body: bytearray = field(default_factory=bytearray)
+
+    def take(self, data: bytes) -> None:
+        """Note what the client gets."""
+        if len(self.body) <= self.most:
+            self.body += data
+
+    def land(self, sending: Sending, usage: Usage, cost_usd: float | None) -> None:
+        """Give the answer, which was served, to all who wait; unless it is not whole, or comes from elsewhere than the key says."""
+        answer, client, asked = sending.answer, sending.client, sending.call.asked
+        body = self.body.decode("utf-8", "surrogateescape")
+        is_whole = answer is not None and answer.final and (not asked.stream or _ENDS[asked.endpoint] in body[-_END_CHARS:])
+        if client is None or not is_whole or len(self.body) > self.most or sending.send.fallback or sending.source not in self.sources:
+            return
+        self.landed.set_result(Kept(client.headers.get("Content-Type", ""), sending.context.clock.wall(), usage, cost_usd, body))
+
+
+class Answers:
+    """All kept answers. Belongs to one event loop."""
+
+    def __init__(self, place: Path, secret: bytes, settings: AnswerCache, context: RequestContext) -> None:
+        """Learns what the account says that kept answers saved: blocks."""
+        self.settings = settings
+        self._secret = secret
+        self._context = context
+        self._shelf = Shelf(place, secret, settings)
+        self._saved = context.account.ask(queries.saved)
+        self._flights: dict[tuple[str, str], Flight] = {}
+        """By key and class: nobody waits for the turn of a class that is less urgent."""
+        self._thread = ThreadPoolExecutor(1, "answers")
+        """It does one thing after the other: who looks finds what was handed over before."""
+        self._do(self._shelf.trim)
+
+    def shape(self) -> dict[str, Any]:
+        """Return what the status page says."""
+        return {"bytes": self._shelf.bytes, **self._saved}
+
+    async def serve(self, call: ProxiedRequest, take: Callable[[int], None]) -> web.StreamResponse:
+        """Serve a request that takes tokens. `take` finds room for a kept answer. Raises as `forward` does, and Turned."""
+        sources = [found for name in call.way.upstreams if (found := self._context.upstream(name))]
+        key = self._key(call, sources)
+        if not key:
+            return await forward(self._context, call)
+        place = key, call.agent.task_class
+        while flight := self._flights.get(place):
+            if kept := await asyncio.shield(flight.landed):
+                return await self._play(call, kept, take)
+        flight = self._flights[place] = Flight(sources, self.settings.answer_max)
+        try:
+            loop, now = asyncio.get_running_loop(), self._context.clock.wall()
+            if (kept := await loop.run_in_executor(self._thread, self._shelf.read, key, now)) is None:
+                return await forward(self._context, call._replace(flight=flight))
+            flight.landed.set_result(kept)
+            return await self._play(call, kept, take)
+        finally:  # from here on whoever asks looks for what was kept
+            del self._flights[place]
+            if not flight.landed.done():
+                flight.landed.set_result(None)
+            elif flight.body:
+                self._do(self._shelf.write, key, flight.landed.result())
+
+    def _do(self, work: Callable[..., None], *about: object) -> None:
+        """Work in the thread. What is not kept is asked again, so a failure is said, and no more."""
+
+        def done() -> None:
+            try:
+                work(*about)
+            except (NightcrewError, OSError) as error:
+                self._context.log.say_seldom(f"answers are not kept: {error}")
+
+        self._thread.submit(done)
+
+    def _key(self, call: ProxiedRequest, sources: list[tuple[Upstream, str]]) -> str:
+        """Return a digest of all that the answer depends on; "" if the request may not be answered by a kept answer."""
+        body = canonical(call.asked, call.body, marked=call.agent.repeatable)
+        if body is None or _SEARCHES.search(call.model) or any(upstream.key.kind == "client" for upstream, _ in sources):
+            return ""
+        headers = sorted((name.lower(), value) for name, value in call.request.headers.items())
+        telling = [one for one in headers if not _SAYS_NOTHING.fullmatch(one[0])]
+        served = [(upstream.account, upstream.url, upstream.engine, key) for upstream, key in sources]
+        about = (call.agent.project, served, call.asked.api, call.model, call.recognised.path, call.recognised.query, telling)
+        return hmac.digest(self._secret, repr(about).encode() + body, "sha256").hex()
+
+    async def _play(self, call: ProxiedRequest, kept: Kept, take: Callable[[int], None]) -> web.StreamResponse:
+        """Give a kept answer, and write down that it was given."""
+        body, agent, clock = kept.body.encode("utf-8", "surrogateescape"), call.agent, self._context.clock
+        take(len(body))
+        for name, more in (("hits", 1), ("tokens", kept.usage.total), ("usd", kept.cost_usd or 0.0)):
+            self._saved[name] += more
+        row = OpenRow(
+            agent=agent.name,
+            epoch=agent.epoch,
+            model=call.model,
+            asked=call.asked.model,
+            lane=call.lane,
+            upstream=KEPT,
+            account=KEPT,
+            task_class=agent.task_class,
+            at=clock.wall(),
+            queued_ms=0.0,
+            attempt_no=1,
+            bound=kept.usage,
+            expected=Usage(),
+            bound_usd=kept.cost_usd,
+            session=call.asked.session,
+            body_key=call.body_key,
+        )
+        took_ms, output = 1000 * (clock.monotonic() - call.arrived_at), hashlib.sha256(body).hexdigest()
+        self._context.account.kept_answer(row, SettledRow(KEPT, Usage(), 200, 0.0, total_ms=took_ms, body=call.body, output_sha256=output))
+        client = web.Response(body=body, headers={"Content-Type": kept.content_type, "x-gw-cache": "hit"})
+        await client.prepare(call.request)
+        await client.write_eof()
+        return client
