@@ -15,7 +15,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from supervisor.config.toml import Class, Duration, Size, Strict, TaskSize, into, line_of
+from supervisor.config.toml import Class, Duration, Size, Strict, TaskSize, Work, into, line_of
 from supervisor.kernel.engines import Engine, EngineKind, Option, option_refusal
 from supervisor.kernel.errors import ConfigError
 from supervisor.kernel.gateway_settings import AnswerCache, Api, GatewaySettings, KeySource, Limits, Policy, Quota, Route, Upstream
@@ -144,6 +144,7 @@ class RouteModel(Strict):
     as_model: Annotated[str, Field(alias="as", max_length=200)] = ""
     task_class: Annotated[Class | None, Field(alias="class")] = None
     size: TaskSize | Literal[""] = ""
+    work: Work = ""
     fallback: Annotated[str, Field(max_length=200)] = ""
 
     @model_validator(mode="after")

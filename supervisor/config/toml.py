@@ -323,6 +323,7 @@ def _in_range(number: int) -> int:
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 Class = Literal["interactive", "normal", "batch"]
 TaskSize = Literal["small", "medium", "large"]
+Work = Literal["", "trivial", "simple", "complex"]
 
 
 def _value(text: str) -> str:

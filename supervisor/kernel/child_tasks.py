@@ -82,6 +82,7 @@ def child(parent: Parent, asked: TaskSpec, given: Collection[str]) -> TaskSpec:
         task_class=_task_class(parent, asked, given),
         tpm_max=_capped(asked, "tpm_max", -(-parent.spec.tpm_max // parent.spec.children_max)),
         tokens_max=_capped(asked, "tokens_max", -(-parent.spec.tokens_max // parent.spec.children_max)),
+        engine_seconds_max=_capped(asked, "engine_seconds_max", parent.spec.engine_seconds_max / parent.spec.children_max),
         cost_max=_cost(parent, asked),
         depth_max=_depth(parent, asked),
         environment="",

@@ -140,6 +140,8 @@ ABSOLUTE_FROM = 1e9
 
 
 SIZES: Final = ("small", "medium", "large")
+WORK: Final = ("trivial", "simple", "complex")
+"""Weights of a request's work, each stronger than the one before."""
 _ALL = By.PROJECT | By.ADD | By.API | By.AGENT | By.TOOL
 _LIMIT = By.PROJECT | By.API | By.AGENT
 _OWN = By.PROJECT | By.AGENT
@@ -210,6 +212,8 @@ class TaskSpec:
     """Tokens that its model calls may take, over all attempts, without what is read from a cache; 0 is no cap."""
     repeatable: Annotated[bool, Key("A kept answer to the same request is as good as a new one.", By.PROJECT | By.ADD | By.API)] = False
     """Its requests may be answered by kept answers although they do not ask for temperature 0."""
+    engine_seconds_max: Annotated[float, Key("Seconds that engines may work for its model calls.", _LIMIT, above=0, most=1e9)] = 0.0
+    """Seconds that inference engines may work for its model calls, over all attempts; 0 is no cap."""
     snapshot: Annotated[
         str, Key("Start from this snapshot; it is made when it is not there.", By.PROJECT | By.ADD | By.START | By.TOOL)
     ] = ""
@@ -282,6 +286,8 @@ class TaskSpec:
     """In a sandbox its worktree is seen at the path at which every such task of its repository sees its own."""
     size: Annotated[str, Key("How much work it is; auto: measured.", By.PROJECT | By.ADD | By.API, choices=(*SIZES, "auto"))] = ""
     """How much work it is, as its plan says: `small`, `medium`, `large`, or nothing. Routes and assignments choose by it."""
+    work: Annotated[str, Key("How hard its model calls are; routes choose by it.", By.PROJECT | By.ADD | By.API, choices=WORK)] = ""
+    """How hard its model calls are, as its plan says; empty: each request is weighed by itself."""
     tags: Annotated[tuple[str, ...], Key("Words by which assignments choose.", By.PROJECT | By.API)] = ()
     """Words by which assignments choose."""
     assumed: tuple[str, ...] = ()

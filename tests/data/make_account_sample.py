@@ -1,6 +1,6 @@
-"""Writes `gateway-5.sql`, an account of schema 5 as text, that every later version must be able to load.
+"""Writes `gateway-6.sql`, an account of schema 6 as text, that every later version must be able to load.
 
-    python -m tests.data.make_account_sample > tests/data/gateway-5.sql
+    python -m tests.data.make_account_sample > tests/data/gateway-6.sql
 
 It was run once, by the version that introduced the schema, and its output is never written again: that is its use. For the next
 schema, run this with that version and commit the output under that number.

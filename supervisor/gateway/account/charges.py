@@ -61,6 +61,9 @@ class OpenRow(NamedTuple):
     """What tells one agent's bodies apart."""
     asked: str = ""
     """The model as the client asked for it."""
+    work: str = ""
+    """The weight of its work, and the reason; empty where no route asks for it."""
+    work_why: str = ""
 
     @property
     def pool(self) -> PoolKey:
@@ -105,6 +108,8 @@ class SettledRow(NamedTuple):
     """As the client sent it; only its digest is kept."""
     output_sha256: str | None = None
     """Of the answer's body as the client got it; None: it got none."""
+    engine_s: float | None = None
+    """From the sending to the end, at an engine; None: at no engine."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -330,10 +330,11 @@ def counted_of(db: sqlite3.Connection, agent: str) -> float:
     return float(db.execute(f"SELECT total({_COUNTED}) FROM request WHERE agent = ?", (agent,)).fetchone()[0])  # noqa: S608 - ours
 
 
-def spent(db: sqlite3.Connection, agent: str) -> tuple[float, int]:
-    """US dollars and tokens (`Usage.uncached`) that a task took over all its attempts, as its caps count them; requests without a known
-    price are not in the dollars."""
-    return counted_of(db, agent), of_task(db, agent).tokens.uncached
+def spent(db: sqlite3.Connection, agent: str) -> tuple[float, int, float]:
+    """US dollars, tokens (`Usage.uncached`) and engine seconds that a task took over all its attempts, as its caps count them; requests
+    without a known price are not in the dollars."""
+    seconds = db.execute("SELECT total(engine_ms) / 1000 FROM request WHERE agent = ?", (agent,)).fetchone()[0]
+    return counted_of(db, agent), of_task(db, agent).tokens.uncached, seconds
 
 
 def at_most(db: sqlite3.Connection, agents: Sequence[str]) -> float:

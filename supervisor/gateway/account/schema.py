@@ -7,7 +7,7 @@ from pathlib import Path
 
 from supervisor.store import sqlite
 
-SCHEMA = 5
+SCHEMA = 6
 _CACHE_KIB = 512
 """Of the writer's pages, instead of SQLite's 2000: it writes at the end of a few tables and indexes, and reads next to nothing."""
 

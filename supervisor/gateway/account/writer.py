@@ -433,17 +433,17 @@ _REMEMBER = "INSERT OR REPLACE INTO memory VALUES (?, ?)"
 OPEN_COLUMNS = (
     "id, at, agent, epoch, class, model, api, model_class, long_context, account, upstream, attempt_no, session, body_key, queued_ms, "
     "bound_input, bound_output, bound_cache_read, bound_cache_write, bound_usd, "
-    "expected_input, expected_output, expected_cache_read, expected_cache_write, asked, trace"
+    "expected_input, expected_output, expected_cache_read, expected_cache_write, asked, trace, work, work_why"
 )
 _SEEN_COLUMNS = "seen_input, seen_output, seen_cache_read, seen_cache_write, seen_cache_write_1h"
-_PAST = f"""INSERT INTO request ({OPEN_COLUMNS}) SELECT {", ".join("?" * 26)}
+_PAST = f"""INSERT INTO request ({OPEN_COLUMNS}) SELECT {", ".join("?" * 28)}
     WHERE (SELECT total(bound_input + bound_output + bound_cache_read + bound_cache_write) FROM request
            WHERE agent = ? AND epoch = ? AND body_key = ?) = ?"""  # noqa: S608 - our own column names
-_OPEN = f"INSERT INTO request ({OPEN_COLUMNS}) VALUES ({', '.join('?' * 26)})"  # noqa: S608 - our own column names
+_OPEN = f"INSERT INTO request ({OPEN_COLUMNS}) VALUES ({', '.join('?' * 28)})"  # noqa: S608 - our own column names
 _SETTLE = """
     UPDATE request SET end = ?, status = ?, input = ?, output = ?, cache_read = ?, cache_write = ?, cache_write_1h = ?, estimated = ?,
         cost_usd = ?, counted_usd = ?, first_byte_ms = ?, total_ms = ?, retries = ?, breaker = ?, flags = ?, input_sha256 = ?,
-        output_sha256 = ?
+        output_sha256 = ?, engine_ms = ?
     WHERE id = ? AND end IS NULL
 """
 _SEEN = f"UPDATE request SET {_SEEN_COLUMNS.replace(',', ' = ?,')} = ? WHERE id = ? AND end IS NULL"  # noqa: S608 - our own column names
@@ -521,7 +521,7 @@ def _open_values(row_id: int, row: OpenRow) -> tuple[object, ...]:
         row_id, row.at, row.agent, row.epoch, str(row.task_class), text(row.model), str(lane.api), text(lane.model_class),
         int(lane.long_context), row.account, row.upstream, row.attempt_no, text(row.session), row.body_key,
         number(row.queued_ms) or 0.0, *tokens(bound), number(row.bound_usd), *tokens(row.expected),
-        text(row.asked), trace_id(row.agent),
+        text(row.asked), trace_id(row.agent), row.work, row.work_why,
     )  # fmt: skip
 
 
@@ -529,7 +529,8 @@ def _settled_values(row_id: int, row: SettledRow) -> tuple[object, ...]:
     return (
         row.end, row.status, *tokens(row.usage), hour(row.usage), int(row.estimated), number(row.cost_usd), number(row.counted_usd),
         number(row.first_byte_ms), number(row.total_ms), row.retries, row.breaker, text(",".join(row.flags)),
-        BodyDigest(row.body) if row.body else None, row.output_sha256, row_id,
+        BodyDigest(row.body) if row.body else None, row.output_sha256,
+        None if row.engine_s is None else 1000 * row.engine_s, row_id,
     )  # fmt: skip
 
 

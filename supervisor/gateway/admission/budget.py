@@ -451,6 +451,8 @@ class Demand(Protocol):
     def bound_tokens(self) -> int: ...
     @property
     def model(self) -> str: ...
+    @property
+    def to_engine(self) -> bool: ...
 
 
 @dataclass(slots=True)
@@ -476,14 +478,16 @@ class Budget:
     """One agent: its caps, what it spent, and its requests."""
 
     __slots__ = (
-        "agent", "batches", "capped", "cost_known", "doubts", "held", "in_flight", "money", "pots", "queued", "recent", "seen_at",
-        "tokens", "was_held", "weight",
+        "agent", "batches", "capped", "cost_known", "doubts", "engine_s", "held", "in_flight", "money", "pots", "queued", "recent",
+        "seen_at", "tokens", "was_held", "weight",
     )  # fmt: skip
 
-    def __init__(self, agent: Agent, pots: tuple[Pot, ...], spent: tuple[float, float] | None) -> None:
+    def __init__(self, agent: Agent, pots: tuple[Pot, ...], spent: tuple[float, float, float] | None) -> None:
         self.recent = SlidingWindow()
         """Tokens charged against limits."""
-        self.money, self.tokens = (Purse(one) for one in spent or (0.0, 0.0))
+        usd, tokens, self.engine_s = spent or (0.0, 0.0, 0.0)
+        """`engine_s`: seconds that engines worked for it."""
+        self.money, self.tokens = Purse(usd), Purse(tokens)
         """`tokens` are input and output without what was read from a cache."""
         self.cost_known = spent is not None
         self.doubts = 0.0
@@ -595,6 +599,9 @@ class Budget:
     def by_totals(self, demand: Demand, now: float) -> Wait | Never | None:
         """The verdict by what a task and the night may take in all. `Never` also while others are in flight, when it could not go even if
         those took nothing."""
+        seconds = self.agent.engine_seconds_max
+        if seconds is not None and demand.to_engine and self.engine_s >= seconds:
+            return Never(f"engine_seconds_max of the task {self.agent.name} is {seconds:,.0f}: {self.engine_s:,.0f} are used")
         cap, bound = self.agent.tokens_max, demand.bound_tokens
         if cap is not None and not (room := self.tokens.room(cap, bound, others=self.in_flight + self.batches > 0)):
             return Wait(None) if room is None else Never(_too_many(self.agent.name, cap, self.tokens.spent, bound))
@@ -642,8 +649,8 @@ class Budgets:
         self.night = Pot("cost_per_night", "the crew", cost_per_night, SlidingWindow(NIGHT_S, NIGHT_STEP_S))
         self.nights: dict[str, Pot] = {}
         """By run, of those with a cap that were heard of."""
-        self._spent: dict[str, tuple[float, float]] = {}
-        """Dollars and tokens of agents that are not in `budgets`."""
+        self._spent: dict[str, tuple[float, float, float]] = {}
+        """Dollars, tokens and engine seconds of agents that are not in `budgets`."""
         self._took: dict[str, SlidingWindow] = {}
         """Tokens of agents that did not come since the start."""
 
@@ -688,12 +695,12 @@ class Budgets:
         """How many requests wait of whoever has the most."""
         return max((budget.queued for budget in self.budgets.values()), default=0)
 
-    def spent(self, agent: str, usd: float, tokens: float = 0.0) -> None:
+    def spent(self, agent: str, usd: float, tokens: float = 0.0, engine_s: float = 0.0) -> None:
         """What its task has taken so far."""
         if budget := self.budgets.get(agent):
-            budget.money.spent, budget.tokens.spent = usd, tokens
+            budget.money.spent, budget.tokens.spent, budget.engine_s = usd, tokens, engine_s
         else:
-            self._spent[agent] = usd, tokens
+            self._spent[agent] = usd, tokens, engine_s
 
     def recost(self, agent: str, usd: float, tokens: float, now: float, surplus: float = 0.0) -> None:
         """What its task was charged turned out to be so much more or less, see `Budget.recost`. For agents that came already."""
@@ -706,8 +713,8 @@ class Budgets:
             self.budgets[agent].recost(usd, tokens, now)
             return
         if agent in self._spent:
-            money, taken = self._spent[agent]
-            self._spent[agent] = money + usd, taken + tokens
+            money, taken, engine_s = self._spent[agent]
+            self._spent[agent] = money + usd, taken + tokens, engine_s
         self.night.spent.add(usd, now)
         if night := self.nights.get(agent.partition("/")[0]):
             night.spent.add(usd, now)
@@ -736,7 +743,7 @@ class Budgets:
         for name, budget in list(self.budgets.items()):
             if not (budget.in_flight or budget.batches or budget.queued) and now - budget.seen_at > IDLE_S:
                 if budget.cost_known or budget.tokens.spent:
-                    self._spent[name] = budget.money.spent, budget.tokens.spent
+                    self._spent[name] = budget.money.spent, budget.tokens.spent, budget.engine_s
                 del self.budgets[name]
 
 

@@ -601,6 +601,7 @@ class Traffic:
         if event.observed is not NOTHING_OBSERVED:
             ticket.pool.responded(ticket, event.observed, now)
         self._settle(ticket, event, now)
+        ticket.budget.engine_s += event.engine_s
         ticket.budget.close(ticket, event.cost_usd, event.tokens, now)
         if event.end is End.INTERRUPTED:
             self._again(ticket, str(event.end), 0.0, now)

@@ -92,6 +92,12 @@ class Agent:
     """Nobody said so but its kind: it holds for models of a known price alone."""
     tokens_max: int | None = None
     """Tokens that its task may take over all its attempts: input and output, without what is read from a cache."""
+    engine_seconds_max: float | None = None
+    """Seconds that engines may work for its task over all its attempts."""
+    work: str = ""
+    """The weight of its work, as its task says."""
+    raised: bool = False
+    """Its task failed its gate: its requests are routed one weight stronger."""
     size: str = ""
     """As its task says: `small`, `medium`, `large` or nothing."""
     project: str = ""
@@ -108,7 +114,7 @@ class Agent:
     @property
     def capped(self) -> bool:
         """Whether its task, or its night, may only take so much in all."""
-        return self.cost_max is not None or self.tokens_max is not None or self.night is not None
+        return any(cap is not None for cap in (self.cost_max, self.tokens_max, self.night, self.engine_seconds_max))
 
     @property
     def strict(self) -> bool:
@@ -337,6 +343,8 @@ class Arrived:
     fallback: Fallback | None = None
     tools: bool = False
     """It brings tools for the model to call."""
+    to_engine: bool = False
+    """An engine may serve it."""
     fell_back: bool = False
     """It is the fallback's already: `Traffic` alone says so."""
 
@@ -376,6 +384,8 @@ class Ended:
     tokens: int | None = None
     """Input and output that its task is charged, without what was read from a cache; None: the most that it can take."""
     observed: Observed = NOTHING_OBSERVED
+    engine_s: float = 0.0
+    """Seconds that an engine worked for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,6 +415,7 @@ class BatchHold:
     bound: float | None
     """US dollars; None when its model has no known price."""
     bound_tokens: int
+    to_engine: bool = False
     pots: tuple[Any, ...] = ()
     """The caps that it shares with others, once it is reserved; its budget's affair."""
 
@@ -655,3 +666,8 @@ class Ticket:
     def model(self) -> str:
         """As it is sent."""
         return self.event.model
+
+    @property
+    def to_engine(self) -> bool:
+        """Whether an engine may serve it."""
+        return self.event.to_engine

@@ -59,6 +59,7 @@ from supervisor.gateway.wire.headers import HOP_BY_HOP, dear_word, observed, pri
 from supervisor.gateway.wire.metering import Answer
 from supervisor.gateway.wire.requests import Asked, Endpoint, Recognised, names_input
 from supervisor.host.clock import Clock
+from supervisor.kernel.engines import Engine
 from supervisor.kernel.gateway_settings import Api, GatewaySettings, Route, Upstream
 from supervisor.kernel.states import TaskClass
 
@@ -218,21 +219,24 @@ class Way(NamedTuple):
     as_model: str = ""
     fallback: Way | None = None
     """How a batch request may be answered in its place; `as_model` is its model."""
+    to_engine: bool = False
+    """An engine may serve it."""
 
 
-def way(settings: GatewaySettings, api: Api, model: str, usable: Container[str], agent: Agent) -> Way:
+def way(settings: GatewaySettings, api: Api, model: str, usable: Container[str], agent: Agent, work: str = "") -> Way:
     """In the user's order. The first `[[route]]` that fits the model and the agent leads to its upstream, whatever models that one says it
-    serves, and never elsewhere. `usable` are the names of upstreams that can be used now."""
+    serves, and never elsewhere. `usable` are the names of upstreams that can be used now, `work` is the weight of the request."""
     there = [upstream for upstream in settings.upstreams if upstream.api is api and upstream.name in usable]
-    route = next((route for route in settings.routes if _fits(route, model, agent) and _is_for(settings, route, api)), Route(""))
+    route = next((route for route in settings.routes if _fits(route, model, agent, work) and _is_for(settings, route, api)), Route(""))
     fallback = None
     if route.fallback and agent.task_class is TaskClass.BATCH and (names := _serving(there, route, route.fallback)):
         fallback = Way(names, route.fallback)
-    return Way(_serving(there, route, route.as_model or model), route.as_model, fallback)
+    names = _serving(there, route, route.as_model or model)
+    return Way(names, route.as_model, fallback, any(one.engine and one.name in names for one in there))
 
 
-def _fits(route: Route, model: str, agent: Agent) -> bool:
-    if route.task_class not in (None, agent.task_class) or route.size not in ("", agent.size):
+def _fits(route: Route, model: str, agent: Agent, work: str) -> bool:
+    if route.task_class not in (None, agent.task_class) or route.size not in ("", agent.size) or route.work not in ("", work):
         return False
     return fnmatchcase(model, route.model)
 
@@ -315,6 +319,7 @@ class ProxiedRequest(NamedTuple):
             bound_tokens=self.bound.uncached,
             fallback=fallback,
             tools=self.asked.tools,
+            to_engine=self.way.to_engine,
         )
 
 
@@ -530,6 +535,8 @@ class Sending:
     began: bool = False
     interrupted: bool = False
     tape: replay.Tape | None = None
+    engine: Engine | None = None
+    """What it is sent to, where that is an engine."""
     passed: hashlib._Hash = field(default_factory=hashlib.sha256)
     """Of what the client got."""
     source: tuple[Upstream, str] | None = None
@@ -586,7 +593,7 @@ class Sending:
         """Write the upper bound to disk before the upstream sees a byte. Where that fails, nothing is sent."""
         call = self.call
         self.queued_s = self.context.clock.monotonic() - call.arrived_at
-        self.pool = PoolKey(upstream.account, call.lane)
+        self.pool, self.engine = PoolKey(upstream.account, call.lane), upstream.engine
         row = OpenRow(
             agent=call.agent.name,
             epoch=call.agent.epoch,
@@ -604,6 +611,8 @@ class Sending:
             bound_usd=self.bound_usd,
             session=call.asked.session,
             body_key=call.body_key,
+            work=call.asked.work,
+            work_why=call.asked.work_why,
         )
         self.row = await self.context.account.open(row)
 
@@ -813,7 +822,11 @@ class Sending:
             usage = replace(usage, output=min(max(usage.output, unseen), self.call.bound.output))
         said = str(end) if self.sent_at is not None else NEVER_SENT
         charged, counted = self._settle(said, usage, *flags, *self._oddities(usage), least_output=unseen)
-        return Ended(self.call.ticket, end, usage, counted, charged.uncached, self.observed)
+        return Ended(self.call.ticket, end, usage, counted, charged.uncached, self.observed, self._engine_s() or 0.0)
+
+    def _engine_s(self) -> float | None:
+        """Seconds that an engine worked for it until now; None where none did."""
+        return None if self.engine is None or self.sent_at is None else self.context.clock.monotonic() - self.sent_at
 
     def _unseen(self, end: End) -> int:
         """The most output that a provider may have made before we left it: thinking is charged, and need not be shown. 0 where the
@@ -859,6 +872,7 @@ class Sending:
             flags=tuple(flags),
             body=call.body,
             output_sha256=self.passed.hexdigest() if self.client is not None else None,
+            engine_s=None if end == REFUSED else self._engine_s(),
         )
         if self.row:
             self.context.account.settle(self.row, row)

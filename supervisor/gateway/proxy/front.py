@@ -41,6 +41,7 @@ from supervisor.gateway.wire.errors import refusal
 from supervisor.gateway.wire.headers import carried
 from supervisor.gateway.wire.metering import read_batch
 from supervisor.gateway.wire.requests import OF_BATCHES, Asked, BadRequest, Endpoint, Recognised, Turned, read, recognise, upgrade_refused
+from supervisor.gateway.wire.work import weigh
 from supervisor.host import attempt_tokens
 from supervisor.kernel import codec
 from supervisor.kernel.audit import Level
@@ -126,7 +127,7 @@ class Roster:
             self._opened = sqlite.file_identity(self._path)
         sqlite.check_same_file(self._path, self._opened)
         row = self._db.execute(
-            """SELECT t.spec, t.project, a.state, n.run AS night, n.cost_max FROM task t
+            """SELECT t.spec, t.project, t.gates, a.state, n.run AS night, n.cost_max FROM task t
                JOIN attempt a ON a.task = t.id AND a.epoch = t.epoch JOIN run r ON r.id = t.run
                LEFT JOIN night n ON n.run = r.night AND n.cost_max > 0 AND n.state <> 'ended'
                WHERE t.id = ? AND t.epoch = ?""",
@@ -134,7 +135,7 @@ class Roster:
         ).fetchone()
         if row is None or row["state"] not in LIVING:
             return None
-        agent = _agent(task, epoch, row["spec"], row["project"])
+        agent = _agent(task, epoch, row["spec"], row["project"], row["gates"])
         if row["night"] is not None:
             agent = replace(agent, night=NightCap(row["night"], row["cost_max"]))
         if agent.cost_max is None:
@@ -149,7 +150,7 @@ class Roster:
 
 
 @functools.lru_cache(maxsize=1000)  # of the thread; a spec does not change while its attempt lives
-def _agent(task: str, epoch: int, text: str, project: str) -> Agent:
+def _agent(task: str, epoch: int, text: str, project: str, gates: int) -> Agent:
     spec = codec.loads(TaskSpec, text)
     return Agent(
         name=task,
@@ -160,6 +161,9 @@ def _agent(task: str, epoch: int, text: str, project: str) -> Agent:
         cost_max=spec.cost_max or None,
         cost_assumed="cost_max" in spec.assumed,
         tokens_max=spec.tokens_max or None,
+        engine_seconds_max=spec.engine_seconds_max or None,
+        work=spec.work,
+        raised=gates > 0,
         size=spec.size,
         project=project,
         repeatable=spec.repeatable and not spec.candidate_of,  # candidates are there to differ
@@ -519,6 +523,9 @@ class RequestHandler:
             if recognised.endpoint in OF_BATCHES:
                 return await self._batch(request, recognised, headers, caller.agent, body)
             asked = read(recognised, headers, body)
+            if any(route.work for route in context.settings.routes):
+                work, why = weigh(asked, len(body), caller.agent.work, raised=caller.agent.raised)
+                asked = asked._replace(work=work, work_why=why)
             chosen = self._way(asked, caller)
             await self._prime(caller.agent)
             lane, ticket = lane_of(asked, chosen), next(self._tickets)
@@ -550,11 +557,11 @@ class RequestHandler:
             names = tuple(one.name for one in context.settings.upstreams if one.api is asked.api and one.name in usable)
             chosen = Way(names)
         else:
-            chosen = way(context.settings, asked.api, asked.model, usable, caller.agent)
+            chosen = way(context.settings, asked.api, asked.model, usable, caller.agent, asked.work)
         if chosen.upstreams:
             return chosen
         every = [one.name for one in context.settings.upstreams]
-        if not asked.model or not way(context.settings, asked.api, asked.model, every, caller.agent).upstreams:
+        if not asked.model or not way(context.settings, asked.api, asked.model, every, caller.agent, asked.work).upstreams:
             raise Turned(404, f"no upstream in the settings serves {asked.model or 'this'} over the {asked.api} API")
         raise Turned(503, "the upstream of this model cannot be used: there is no key for it; nightcrew doctor says more")
 

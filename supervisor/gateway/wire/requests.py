@@ -112,7 +112,12 @@ class Asked(NamedTuple):
     price_words: tuple[tuple[str, str], ...] = ()
     """Its words that change the price, see `headers.price_words`."""
     tools: bool = False
-    """It brings tools for the model to call."""
+    """It offers the model tools."""
+    turns: int = 0
+    """Messages of its history, the newest included."""
+    work: str = ""
+    """The weight of its work, and why; empty where no route asks for it. See `work.weigh`."""
+    work_why: str = ""
 
     @property
     def free(self) -> bool:
@@ -272,6 +277,8 @@ _STORED: Mapping[Endpoint, tuple[str, ...]] = {
     Endpoint.STREAM_GENERATE: ("cachedContent", "cached_content"),
 }
 """Input that the provider keeps: the body does not show how much it is."""
+_HISTORY = ("messages", "input", "contents")
+"""Where each API has the messages of a conversation."""
 _SESSION_HEADERS = ("x-claude-code-session-id", "session-id", "session_id")
 _SESSION = re.compile(r"[!-~]{1,200}")
 _OLD_USER_ID = re.compile(r"_session_([0-9a-fA-F-]{36})$")
@@ -330,6 +337,7 @@ def read(recognised: Recognised, headers: Mapping[str, str], body: bytes) -> Ask
         _TTL.search(body) is not None,
         tuple(price_words(api, values).items()),
         bool(values.get("tools") or values.get("functions")),
+        max(len(said) if isinstance(said := values.get(name), list) else 0 for name in _HISTORY),
     )
 
 

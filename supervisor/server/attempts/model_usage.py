@@ -68,7 +68,7 @@ def used_up(home: Home, task: str, cost_max: float, tokens_max: int) -> str:
     with contextlib.closing(schema.connect_readonly(home.gateway_account)) as db:
         if not reading.past(db, task):
             return ""
-        dollars, tokens = reading.spent(db, task)
+        dollars, tokens, _ = reading.spent(db, task)
     if tokens_max and tokens >= tokens_max:
         return f"tokens_max of the task {task} is {tokens_max:,}: {tokens:,} are taken"
     if cost_max and dollars >= cost_max:

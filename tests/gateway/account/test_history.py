@@ -61,7 +61,7 @@ async def test_a_restart_knows_what_was_charged_lately(path: Path) -> None:
             (pool, 0.0, Usage(output=300), AGENT),
         ]
         assert book.ask(reading.spent, AGENT)[0] == pytest.approx(3 * 0.02 + usd(Usage(6000, 300, 4000)))
-        assert book.ask(reading.spent, "1121-k3f9/nobody") == (0.0, 0)
+        assert book.ask(reading.spent, "1121-k3f9/nobody") == (0.0, 0, 0.0)
         assert book.ask(reading.spent_since, NOW - 60) == pytest.approx(0.02 + usd(Usage(6000, 300, 4000)))
         wall.now -= 3600
         assert {age for _, age, *_ in book.ask(reading.recent, wall.now, 60.0)} == {0.0}, (
