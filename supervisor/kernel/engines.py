@@ -104,6 +104,8 @@ class EngineRecord:
     context: int = 0
     tools: bool = True
     """Its chat template takes tools."""
+    kv_bytes: float = 0.0
+    """Bytes that one token of a slot's context takes, as the engine or the file of weights says; 0: neither does."""
     identity: Identity | None = None
     """Its process; None for an adopted engine."""
     started_at: float = 0.0

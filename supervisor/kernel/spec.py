@@ -142,6 +142,8 @@ ABSOLUTE_FROM = 1e9
 SIZES: Final = ("small", "medium", "large")
 WORK: Final = ("trivial", "simple", "complex")
 """Weights of a request's work, each stronger than the one before."""
+RAISED: Final = "one stronger, after a failed gate"
+"""How the reason for a request's weight ends where its task's own weight is a weaker one."""
 _ALL = By.PROJECT | By.ADD | By.API | By.AGENT | By.TOOL
 _LIMIT = By.PROJECT | By.API | By.AGENT
 _OWN = By.PROJECT | By.AGENT

@@ -43,6 +43,17 @@ def cost(of: Mapping[str, Any] | None) -> str:
     return f"{'>' if of['unpriced'] else ''}{money(known)}"
 
 
+WORK = ("Work", "To", "Requests:", "Tokens:", "Cost:", "Done:", "Gate failed:", "Raised:")
+"""Heads of the cells of `work`. A colon: a number."""
+
+
+def work(route: Mapping[str, Any]) -> list[str]:
+    """What requests of one weight took on one route, and what came of their tasks. The cost is dollars, or seconds of an engine."""
+    cost = f"{route['engine_s']:,.0f} s of an engine" if route["engine_s"] else money(route["usd"])
+    ends = [f"{route[name]:,}" for name in ("done", "gate_failed", "raised")]
+    return [route["work"], f"{route['account']} {route['model']}", f"{route['requests']:,}", short(route["tokens"]), cost, *ends]
+
+
 # Usage
 # -----
 # What an agent takes, in words, from its account. Standard library only: `status` imports this.

@@ -17,10 +17,10 @@ from supervisor.gateway.admission.types import AgentView, PoolView, Refusal, Tra
 from supervisor.gateway.pages import status
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import NightcrewError, NotRunning, one_line
-from supervisor.kernel.format import age, duration, many, money, percent, rfc3339, short
+from supervisor.kernel.format import age, duration, many, money, percent, rfc3339, short, size
 from supervisor.kernel.states import FINAL
 from supervisor.store import sqlite
-from supervisor.views.figures import bar, cost, others, percentiles
+from supervisor.views.figures import WORK, bar, cost, others, percentiles, work
 from supervisor.views.status import columns, cut
 
 # Gateway
@@ -96,6 +96,8 @@ def text(shape: Shape, now: float, *, width: int, color: bool, rows: int | None 
     agents = [agent for agent in shape["agents"] if not _done(agent)]
     if agents:
         lines += _agents(agents, width)
+    if rows is None:
+        lines += _routes(shape.get("routes", ()))
     done = [f"{number} that {'is' if number == 1 else 'are'} done"] if (number := len(shape["agents"]) - len(agents)) else []
     if rows is None or len(lines) + len(done) <= rows:
         lines += [f"and {said}" for said in done]
@@ -200,6 +202,10 @@ def _of(agent: Shape, name: str) -> Any:
     return None if agent["figures"] is None else agent["figures"][name]
 
 
+def _engine(agent: Shape, name: str, form: Callable[[float], str]) -> str:
+    return form(number) if (number := _of(agent, name)) else "-"
+
+
 _AGENT_COLUMNS = (
     _Column("AGENT", 0, _slug, left=True),
     _Column("RUN", 0, lambda agent: _run(agent) or "-", left=True),
@@ -213,6 +219,8 @@ _AGENT_COLUMNS = (
     _Column("FIRST BYTE", 11, lambda agent: percentiles(_of(agent, "first_byte"))),
     _Column("TURN", 7, lambda agent: percentiles(_of(agent, "total"))),
     _Column("COST", 3, _cost),
+    _Column("ENGINE", 3, lambda agent: _engine(agent, "engine_s", duration), seldom=True),
+    _Column("KV", 6, lambda agent: _engine(agent, "kv_bytes", size), seldom=True),
     _Column("CACHE", 6, lambda agent: percent(_of(agent, "cache_hits"))),
     _Column("ANSWERED", 5, lambda agent: others(_of(agent, "models") or ()) or "-", left=True, seldom=True),
     _Column("TOK/$", 10, lambda agent: short(_of(agent, "tokens_per_usd"))),
@@ -234,6 +242,14 @@ def _agents(agents: Sequence[Shape], width: int) -> Iterator[str]:
     widths = [max(map(columns, table[column])) for column in shown]
     for row in range(len(ordered) + 1):
         yield "  ".join(_padded(table[column][row], most, left=column.left) for column, most in zip(shown, widths, strict=True))
+
+
+def _routes(routes: Sequence[Shape]) -> Iterator[str]:
+    table = [[head.strip(":").upper() for head in WORK], *map(work, routes)] if routes else []
+    widths = [max(map(columns, cells)) for cells in zip(*table, strict=True)]
+    yield from [""] if table else []
+    for row in table:
+        yield "  ".join(_padded(cell, most, left=True) for cell, most in zip(row, widths, strict=True))
 
 
 def _cells(column: _Column, agents: Sequence[Shape], width: int) -> list[str]:
@@ -417,6 +433,9 @@ def _known(shape: dict[str, Any], home: Home, now: float) -> dict[str, Any]:
         with contextlib.closing(sqlite.connect_readonly(home.ledger)) as db:
             names = json.dumps([agent["name"] for agent in shape["agents"]])
             found = {row["id"]: row for row in db.execute(_TASKS, (names,))}
+            if home.gateway_account.exists():
+                with contextlib.closing(schema.connect_readonly(home.gateway_account)) as account:
+                    shape["routes"] = reading.routes(account, db, list(found))
     for agent in shape["agents"]:
         row = found.get(agent["name"])
         agent["ended"] = None if row is None else row["state"] in FINAL

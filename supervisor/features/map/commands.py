@@ -34,6 +34,7 @@ from worktrees.repository import File, Repository, files, resolve
 
 if TYPE_CHECKING:
     from supervisor.client.submit import Workplace
+    from supervisor.kernel.gateway_settings import GatewaySettings
     from supervisor.kernel.spec import TaskSpec
 
 
@@ -118,14 +119,15 @@ def what(asked: MapAsked, form: str) -> dict[str, Any]:
     if asked.by_agents and "content" in fields(text):
         raise UsageError("no such field", on="{content}", why="an agent has the files in its worktree", hint="say {file}")
     check_fields(text, known, open_ended=form == "jsonl")
-    if not asked.by_agents:
-        refuse_without_gateway()
+    slots = 0 if asked.by_agents else _engine_slots(refuse_without_gateway(), asked)
+    if slots and asked.economy:
+        raise UsageError("no batches", on="--economy", why="an inference engine answers this model, and engines have none")
     schema = prompts.load(asked.schema) if asked.schema is not None else None
     terms = PromptTerms(text, schema, asked.model or "", asked.max_tokens)
     common = {"form": form, "terms": terms.to_shape(), "asks": asked.retries + 1}
     if asked.by_agents:
         return {"executor": "agents", "kind": asked.kind, "each": asked.shard, **common}
-    return {"executor": "prompt", "at_once": AT_ONCE, **common, **({"group": GROUP} if asked.economy else {})}
+    return {"executor": "prompt", "at_once": slots or AT_ONCE, **common, **({"group": GROUP} if asked.economy else {})}
 
 
 def merge_lines(merge: dict[str, Any] | None) -> Iterator[str]:
@@ -148,13 +150,36 @@ def merge_lines(merge: dict[str, Any] | None) -> Iterator[str]:
         yield f"and {len(merge['left']) - LEFT_SHOWN} more, see the summary"
 
 
-def refuse_without_gateway() -> None:
-    """Raises Refused when no model can be asked."""
+def refuse_without_gateway() -> GatewaySettings:
+    """Return the gateway's settings. Raises Refused when no model can be asked."""
     from supervisor.config import user
 
-    if not user.load_gateway(settings_file(), home().keys).upstreams:
+    settings = user.load_gateway(settings_file(), home().keys)
+    if not settings.upstreams:
         hint = "ANTHROPIC_API_KEY=... nightcrew up -d"
         raise Refused("no model can be asked", why="the gateway has no upstream and no key", hint=hint)
+    return settings
+
+
+def _engine_slots(settings: GatewaySettings, asked: MapAsked) -> int:
+    """Return how many requests the engine serves at once to which the gateway leads the map's model; 0 where it leads to none. One worker
+    alone keeps all of them busy: the others may have no items left."""
+    if not any(one.engine for one in settings.upstreams):
+        return 0
+    from agents.conversation import DEFAULT_MODEL
+    from supervisor.gateway import engines
+    from supervisor.gateway.admission.types import Agent
+    from supervisor.gateway.proxy.forward import way
+    from supervisor.kernel.gateway_settings import Api
+
+    agent = Agent("", 0, TaskClass(asked.task_class))
+    names = {one.name for one in settings.upstreams}
+    to = way(settings, Api.ANTHROPIC, asked.model or DEFAULT_MODEL, names, agent, "trivial").upstreams
+    engine = next((one.engine for one in settings.upstreams if one.engine and one.name in to), None)
+    if engine is None:
+        return 0
+    record = engines.read(home(), engine.name)
+    return record.slots if record is not None and record.slots else engine.slots
 
 
 # Sources

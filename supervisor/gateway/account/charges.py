@@ -110,6 +110,8 @@ class SettledRow(NamedTuple):
     """Of the answer's body as the client got it; None: it got none."""
     engine_s: float | None = None
     """From the sending to the end, at an engine; None: at no engine."""
+    kv_bytes: int = 0
+    """What its prompt and its answer took of the engine's memory in the end; 0: nobody knows."""
 
 
 @dataclass(frozen=True, slots=True)

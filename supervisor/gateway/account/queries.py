@@ -15,6 +15,7 @@ from supervisor.features.trace.rules import Request
 from supervisor.gateway.account.charges import BATCH, CRASHED, KEPT, NEVER_SENT, PAST, REFUSED
 from supervisor.gateway.admission.types import End, LaneKey, PoolKey, Refusal, Usage
 from supervisor.kernel.gateway_settings import Api
+from supervisor.kernel.spec import RAISED
 
 # Reading
 # -------
@@ -79,6 +80,10 @@ class Figures:
     """Sendings that an upstream answered with 429."""
     our_429: int = 0
     """Requests that we answered with 429."""
+    engine_s: float = 0.0
+    """Seconds that engines worked for them, each request by itself."""
+    kv_bytes: int = 0
+    """The most that one of them took of an engine's memory, its prompt and its answer; 0: nobody knows."""
     models: tuple[Answered, ...] = ()
     """Of `requests`, those that were sent."""
 
@@ -180,7 +185,7 @@ def last(db: sqlite3.Connection) -> float | None:
 
 COLUMNS = (
     "agent, account, api, model_class, long_context, at, end, status, queued_ms, first_byte_ms, total_ms, "
-    "input, output, cache_read, cache_write, estimated, cost_usd"
+    "input, output, cache_read, cache_write, estimated, cost_usd, engine_ms, kv_bytes"
 )
 ASKED = "CASE asked WHEN '' THEN model ELSE asked END AS asked"
 """The column of the model that was asked for; empty in rows of schema 2."""
@@ -205,10 +210,13 @@ def figures(rows: Rows, away: Rows, seconds: float) -> Figures:
     rows, and the columns' names would take most of the time."""
     requests = failed = len(away)
     unpriced = estimated = upstream_429 = new = out = read = wrote = 0
-    known_usd = 0.0
+    known_usd = engine_ms = 0.0
+    kv_bytes = 0
     waits, firsts, totals = [row["waited_ms"] for row in away], list[float | None](), list[float | None]()
     models: Counter[tuple[str, str]] = Counter()
-    for *_, end, status, queued, first, total, row_new, row_out, row_read, row_wrote, is_estimate, cost, asked, model in rows:
+    for *_, end, status, queued, first, total, row_new, row_out, row_read, row_wrote, is_estimate, cost, engine, kv, asked, model in rows:
+        engine_ms += engine or 0.0
+        kv_bytes = max(kv_bytes, kv)
         new, out, read, wrote = new + row_new, out + row_out, read + row_read, wrote + row_wrote
         known_usd += cost or 0.0
         unpriced += cost is None and row_new + row_out + row_read + row_wrote > 0
@@ -236,6 +244,8 @@ def figures(rows: Rows, away: Rows, seconds: float) -> Figures:
         total=_percentiles(totals),
         upstream_429=upstream_429,
         our_429=sum(row["status"] == 429 for row in away),
+        engine_s=engine_ms / 1000,
+        kv_bytes=kv_bytes,
         models=tuple(Answered(*names, number) for names, number in sorted(models.items())),
     )
 
@@ -378,6 +388,26 @@ def _totals(db: sqlite3.Connection, which: str, values: tuple[object, ...]) -> d
         sent = found.get(row["agent"], Totals())
         found[row["agent"]] = replace(sent, requests=sent.requests + row["requests"], wait_s=sent.wait_s + row["wait_s"])
     return found
+
+
+_ENDS = """SELECT json_group_array(json_array(task, epoch, end, end_cause LIKE 'gate: %')) FROM attempt
+           WHERE task IN (SELECT value FROM json_each(?))"""
+_ROUTES = f"""
+    SELECT account, model, work, count(*) FILTER (WHERE end NOT IN ({_NO_SUCH})) AS requests, total(cost_usd) AS usd,
+           total(input + output + cache_read + cache_write) AS tokens, total(engine_ms) / 1000 AS engine_s,
+           count(DISTINCT agent) FILTER (WHERE json_extract(value, '$[2]') = 'done') AS done,
+           count(DISTINCT agent || epoch) FILTER (WHERE json_extract(value, '$[3]')) AS gate_failed,
+           count(DISTINCT agent) FILTER (WHERE work_why LIKE '%{RAISED}') AS raised
+    FROM json_each(?) JOIN request ON agent = json_extract(value, '$[0]') AND epoch = json_extract(value, '$[1]')
+    WHERE work <> '' GROUP BY account, model, work ORDER BY account, model, work
+"""  # noqa: S608 - our own words
+
+
+def routes(db: sqlite3.Connection, ledger: sqlite3.Connection, tasks: Sequence[str]) -> list[dict[str, Any]]:
+    """Return what the requests of these tasks took by where their routes led and by the weight of their work, and what came of their
+    attempts: tasks that were done, attempts that failed their gate, tasks that were raised."""
+    ends = ledger.execute(_ENDS, (json.dumps(tasks),)).fetchone()[0]
+    return [dict(row) for row in db.execute(_ROUTES, (ends,))]
 
 
 def _total(row: sqlite3.Row) -> Totals:

@@ -123,8 +123,9 @@ ALTER TABLE request ADD COLUMN cache_write_1h INTEGER;       -- of cache_write; 
 ALTER TABLE request ADD COLUMN seen_cache_write_1h INTEGER;  -- of seen_cache_write
 ALTER TABLE request ADD COLUMN counted_usd REAL;             -- what caps on dollars count instead of cost_usd; null: nothing else
 
--- Schema 6: the weight of a request's work and why, where a route asks for it (empty where none does), and for how long an engine worked.
+-- Schema 6: the weight of a request's work and why, where a route asks for it (empty where none does), and what an engine spent on it.
 
 ALTER TABLE request ADD COLUMN work TEXT NOT NULL DEFAULT '';
 ALTER TABLE request ADD COLUMN work_why TEXT NOT NULL DEFAULT '';
 ALTER TABLE request ADD COLUMN engine_ms REAL;  -- from the sending to the end; null: no engine served it
+ALTER TABLE request ADD COLUMN kv_bytes INTEGER NOT NULL DEFAULT 0;  -- its prompt and answer in the engine's memory; 0: nobody knows

@@ -443,7 +443,7 @@ _OPEN = f"INSERT INTO request ({OPEN_COLUMNS}) VALUES ({', '.join('?' * 28)})"  
 _SETTLE = """
     UPDATE request SET end = ?, status = ?, input = ?, output = ?, cache_read = ?, cache_write = ?, cache_write_1h = ?, estimated = ?,
         cost_usd = ?, counted_usd = ?, first_byte_ms = ?, total_ms = ?, retries = ?, breaker = ?, flags = ?, input_sha256 = ?,
-        output_sha256 = ?, engine_ms = ?
+        output_sha256 = ?, engine_ms = ?, kv_bytes = ?
     WHERE id = ? AND end IS NULL
 """
 _SEEN = f"UPDATE request SET {_SEEN_COLUMNS.replace(',', ' = ?,')} = ? WHERE id = ? AND end IS NULL"  # noqa: S608 - our own column names
@@ -530,7 +530,7 @@ def _settled_values(row_id: int, row: SettledRow) -> tuple[object, ...]:
         row.end, row.status, *tokens(row.usage), hour(row.usage), int(row.estimated), number(row.cost_usd), number(row.counted_usd),
         number(row.first_byte_ms), number(row.total_ms), row.retries, row.breaker, text(",".join(row.flags)),
         BodyDigest(row.body) if row.body else None, row.output_sha256,
-        None if row.engine_s is None else 1000 * row.engine_s, row_id,
+        None if row.engine_s is None else 1000 * row.engine_s, row.kv_bytes, row_id,
     )  # fmt: skip
 
 

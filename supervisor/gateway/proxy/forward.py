@@ -828,6 +828,12 @@ class Sending:
         """Seconds that an engine worked for it until now; None where none did."""
         return None if self.engine is None or self.sent_at is None else self.context.clock.monotonic() - self.sent_at
 
+    def _kv_bytes_per_token(self) -> float:
+        """What the engine says of its memory; 0 where no engine is at work, or it says nothing."""
+        engines = self.context.engines
+        record = None if self.engine is None or engines is None else engines.record(self.engine.name)
+        return 0.0 if record is None else record.kv_bytes
+
     def _unseen(self, end: End) -> int:
         """The most output that a provider may have made before we left it: thinking is charged, and need not be shown. 0 where the
         provider had the last word, or itself broke off."""
@@ -873,6 +879,7 @@ class Sending:
             body=call.body,
             output_sha256=self.passed.hexdigest() if self.client is not None else None,
             engine_s=None if end == REFUSED else self._engine_s(),
+            kv_bytes=int(usage.total * self._kv_bytes_per_token()),
         )
         if self.row:
             self.context.account.settle(self.row, row)

@@ -7,7 +7,7 @@ The thresholds were chosen for the reasons beside them; how well they part easy 
 from __future__ import annotations
 
 from supervisor.gateway.wire.requests import Asked
-from supervisor.kernel.spec import WORK
+from supervisor.kernel.spec import RAISED, WORK
 
 SHORT_BYTES = 7_200
 """About 2,000 tokens of 3.6 bytes, where the estimators begin: the prompt leaves half of a slot of 4,096 tokens to the answer."""
@@ -17,7 +17,6 @@ SHORT_TURNS = 2
 """Messages: a system message and a question, or a question and its repetition with what was wrong."""
 LONG_TURNS = 40
 """Messages: twenty calls of tools with their results. An agent that is not done by then has no small task."""
-RAISED = "one stronger, after a failed gate"
 
 
 def weigh(asked: Asked, size: int, word: str, *, raised: bool) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from typing import Any
 from memory import reports
 from supervisor.kernel.format import duration, many, stamped
 from supervisor.results import comparison, conflicts
-from supervisor.views import document
+from supervisor.views import document, figures
 from supervisor.views import waits as waited
 from supervisor.views.document import (
     Block,
@@ -54,6 +54,7 @@ def of_report(report: Report) -> Document:
             choices(report.get("choices") or ()),
             _conflicts(report.get("conflicts")),
             Section("crew", "The crew", list(_crew(report)), "Crew"),
+            Section("routes", "Routes by the weight of work", _routes(report.get("routes") or ())),
             _memory(report.get("memory")),
             _mail(report.get("mail") or ()),
             waits(report.get("waits")),
@@ -262,6 +263,11 @@ def _task(task: Shape, *, models: bool) -> list[Line]:
         *([words.models(task)] if models else []),
         code(words.last_line(task)) if task["last_line"] else "",
     ]
+
+
+def _routes(found: Sequence[Shape]) -> list[Block]:
+    rows: list[list[Line]] = [list(figures.work(one)) for one in found]
+    return [Table(list(figures.WORK), rows)] if rows else []
 
 
 def _memory(used: Shape | None) -> Section:
