@@ -50,6 +50,8 @@ def status(watch: bool, as_json: bool) -> None:
 
         show_again("nightcrew gateway status", lambda: _frame(where), as_json=as_json)
     shape = gateway.look(where, time.time())
+    if shape is not None:
+        gateway.add_slow(shape, where)
     if as_json:
         common.print_json(**(gateway.printed(shape) if shape else {"running": False, "why": _NONE}))
     elif shape is None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from supervisor.gateway import lifecycle, pages
+from supervisor.gateway import engines, lifecycle, pages
 from supervisor.gateway.account import queries as reading
 from supervisor.gateway.account import schema
 from supervisor.gateway.account.queries import Figures, Window
@@ -18,6 +19,7 @@ from supervisor.gateway.pages import status
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import NightcrewError, NotRunning, one_line
 from supervisor.kernel.format import age, duration, many, money, percent, rfc3339, short, size
+from supervisor.kernel.names import Identity
 from supervisor.kernel.states import FINAL
 from supervisor.store import sqlite
 from supervisor.views.figures import WORK, bar, cost, others, percentiles, work
@@ -96,8 +98,10 @@ def text(shape: Shape, now: float, *, width: int, color: bool, rows: int | None 
     agents = [agent for agent in shape["agents"] if not _done(agent)]
     if agents:
         lines += _agents(agents, width)
-    if rows is None:
-        lines += _routes(shape.get("routes", ()))
+    lines += _routes(shape.get("routes", ()))
+    for one in shape.get("engines", ()):
+        held = [f"{size(one[name])} {where}" for name, where in (("memory", "of memory"), ("gpu_memory", "on GPUs")) if one[name]]
+        lines += _fit(f"engine {one['name']}  ", held, width)
     done = [f"{number} that {'is' if number == 1 else 'are'} done"] if (number := len(shape["agents"]) - len(agents)) else []
     if rows is None or len(lines) + len(done) <= rows:
         lines += [f"and {said}" for said in done]
@@ -408,6 +412,32 @@ def look(home: Home, now: float, *, timeout_s: float = 5.0) -> dict[str, Any] | 
     return _priced({"running": False, "why": why or "no gateway is running", **_history(home, now)})
 
 
+def add_slow(shape: dict[str, Any], home: Home) -> None:
+    """Add what takes longer to find out: `routes`, see `by_work`, of the agents' tasks; and `engines` that run, with the bytes that their
+    processes have in memory and on graphics processors, the latter null where nobody tells. Raises LedgerError."""
+    if home.ledger.exists():
+        with contextlib.closing(sqlite.connect_readonly(home.ledger)) as db:
+            shape["routes"] = by_work(home, db, [agent["name"] for agent in shape["agents"]])
+    records = [record for name in engines.names(home) if (record := engines.read(home, name))]
+    running = {(one.name, 0): one.identity for one in records if one.identity}
+    shape["engines"] = _engines(running) if running else []
+
+
+def _engines(running: Mapping[tuple[str, int], Identity]) -> list[Shape]:
+    from supervisor.host.usage import Agent, Reader  # imports psutil
+
+    trees = Reader().read({key: Agent(identity) for key, identity in running.items()})
+    return [{"name": key[0], "memory": tree.memory, "gpu_memory": tree.gpu and tree.gpu.memory} for key, tree in trees.items()]
+
+
+def by_work(home: Home, ledger: sqlite3.Connection, tasks: Sequence[str]) -> list[dict[str, Any]]:
+    """Return what these tasks' requests took by the weight of their work, as `queries.routes` has it. Raises LedgerError."""
+    if not home.gateway_account.exists():
+        return []
+    with contextlib.closing(schema.connect_readonly(home.gateway_account)) as account:
+        return reading.routes(account, ledger, tasks)
+
+
 def _passed_nothing(home: Home) -> bool:
     """Whether the last gateway was for the page of metrics alone, and none before it passed anything on."""
     record = lifecycle.read_record(home)
@@ -433,9 +463,6 @@ def _known(shape: dict[str, Any], home: Home, now: float) -> dict[str, Any]:
         with contextlib.closing(sqlite.connect_readonly(home.ledger)) as db:
             names = json.dumps([agent["name"] for agent in shape["agents"]])
             found = {row["id"]: row for row in db.execute(_TASKS, (names,))}
-            if home.gateway_account.exists():
-                with contextlib.closing(schema.connect_readonly(home.gateway_account)) as account:
-                    shape["routes"] = reading.routes(account, db, list(found))
     for agent in shape["agents"]:
         row = found.get(agent["name"])
         agent["ended"] = None if row is None else row["state"] in FINAL

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,8 +14,6 @@ from memory import mail as mail_rows
 from memory import reports
 from memory.mail import Pair
 from supervisor import __version__
-from supervisor.gateway.account import queries as reading
-from supervisor.gateway.account import schema
 from supervisor.host.paths import Home
 from supervisor.kernel.format import duration, rfc3339
 from supervisor.kernel.states import TaskState
@@ -27,7 +24,7 @@ from supervisor.results.findings import Finding, Severity, order
 from supervisor.results.verdicts import Decision
 from supervisor.store import queries
 from supervisor.store.queries import RunView, TaskView
-from supervisor.views import figures, status, waits
+from supervisor.views import figures, gateway, status, waits
 from supervisor.views.document import Lane, Lanes, ticks
 from supervisor.views.report.words import SEVERITIES, Report, file, number, parts
 
@@ -74,17 +71,9 @@ def build(db: sqlite3.Connection, run: RunView, root: Path, now: float) -> dict[
         "mail": [pair(one) for one in mail_rows.pairs(db, run.project, {view.id for view in views})],
         "waits": waits.of_tasks(db, [view.id for view in views], now),
         "choices": groups,
-        "routes": _routes(db, root, [view.id for view in views]),
+        "routes": gateway.by_work(Home(root), db, [view.id for view in views]),
         "tasks": tasks,
     }
-
-
-def _routes(db: sqlite3.Connection, root: Path, tasks: list[str]) -> list[dict[str, Any]]:
-    path = Home(root).gateway_account
-    if not path.exists():
-        return []
-    with contextlib.closing(schema.connect_readonly(path)) as account:
-        return reading.routes(account, db, tasks)
 
 
 def pair(found: Pair) -> dict[str, Any]:
