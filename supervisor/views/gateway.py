@@ -19,7 +19,6 @@ from supervisor.gateway.pages import status
 from supervisor.host.paths import Home
 from supervisor.kernel.errors import NightcrewError, NotRunning, one_line
 from supervisor.kernel.format import age, duration, many, money, percent, rfc3339, short, size
-from supervisor.kernel.names import Identity
 from supervisor.kernel.states import FINAL
 from supervisor.store import sqlite
 from supervisor.views.figures import WORK, bar, cost, others, percentiles, work
@@ -100,8 +99,8 @@ def text(shape: Shape, now: float, *, width: int, color: bool, rows: int | None 
         lines += _agents(agents, width)
     lines += _routes(shape.get("routes", ()))
     for one in shape.get("engines", ()):
-        held = [f"{size(one[name])} {where}" for name, where in (("memory", "of memory"), ("gpu_memory", "on GPUs")) if one[name]]
-        lines += _fit(f"engine {one['name']}  ", held, width)
+        gpu = f", {size(one['gpu_memory'])} on GPUs" if one["gpu_memory"] else ""
+        lines.append(f"engine {one['name']}  {size(one['memory'])} of memory{gpu}")
     done = [f"{number} that {'is' if number == 1 else 'are'} done"] if (number := len(shape["agents"]) - len(agents)) else []
     if rows is None or len(lines) + len(done) <= rows:
         lines += [f"and {said}" for said in done]
@@ -418,16 +417,13 @@ def add_slow(shape: dict[str, Any], home: Home) -> None:
     if home.ledger.exists():
         with contextlib.closing(sqlite.connect_readonly(home.ledger)) as db:
             shape["routes"] = by_work(home, db, [agent["name"] for agent in shape["agents"]])
-    records = [record for name in engines.names(home) if (record := engines.read(home, name))]
-    running = {(one.name, 0): one.identity for one in records if one.identity}
-    shape["engines"] = _engines(running) if running else []
+    shape["engines"] = []
+    if found := engines.names(home):
+        from supervisor.host.usage import Agent, Reader  # imports psutil
 
-
-def _engines(running: Mapping[tuple[str, int], Identity]) -> list[Shape]:
-    from supervisor.host.usage import Agent, Reader  # imports psutil
-
-    trees = Reader().read({key: Agent(identity) for key, identity in running.items()})
-    return [{"name": key[0], "memory": tree.memory, "gpu_memory": tree.gpu and tree.gpu.memory} for key, tree in trees.items()]
+        running = {(name, 0): Agent(known.identity) for name in found if (known := engines.read(home, name)) and known.identity}
+        for (name, _), tree in Reader().read(running).items():
+            shape["engines"].append({"name": name, "memory": tree.memory, "gpu_memory": tree.gpu and tree.gpu.memory})
 
 
 def by_work(home: Home, ledger: sqlite3.Connection, tasks: Sequence[str]) -> list[dict[str, Any]]:

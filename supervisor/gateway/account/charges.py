@@ -108,8 +108,8 @@ class SettledRow(NamedTuple):
     """As the client sent it; only its digest is kept."""
     output_sha256: str | None = None
     """Of the answer's body as the client got it; None: it got none."""
-    engine_s: float | None = None
-    """From the sending to the end, at an engine; None: at no engine."""
+    engine_s: float = 0.0
+    """From the sending to the end, where an engine served it."""
     kv_bytes: int = 0
     """What its prompt and its answer took of the engine's memory in the end; 0: nobody knows."""
 

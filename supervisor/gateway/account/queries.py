@@ -215,7 +215,7 @@ def figures(rows: Rows, away: Rows, seconds: float) -> Figures:
     waits, firsts, totals = [row["waited_ms"] for row in away], list[float | None](), list[float | None]()
     models: Counter[tuple[str, str]] = Counter()
     for *_, end, status, queued, first, total, row_new, row_out, row_read, row_wrote, is_estimate, cost, engine, kv, asked, model in rows:
-        engine_ms += engine or 0.0
+        engine_ms += engine
         kv_bytes = max(kv_bytes, kv)
         new, out, read, wrote = new + row_new, out + row_out, read + row_read, wrote + row_wrote
         known_usd += cost or 0.0

@@ -127,5 +127,5 @@ ALTER TABLE request ADD COLUMN counted_usd REAL;             -- what caps on dol
 
 ALTER TABLE request ADD COLUMN work TEXT NOT NULL DEFAULT '';
 ALTER TABLE request ADD COLUMN work_why TEXT NOT NULL DEFAULT '';
-ALTER TABLE request ADD COLUMN engine_ms REAL;  -- from the sending to the end; null: no engine served it
+ALTER TABLE request ADD COLUMN engine_ms REAL NOT NULL DEFAULT 0;  -- from the sending to the end, where an engine served it
 ALTER TABLE request ADD COLUMN kv_bytes INTEGER NOT NULL DEFAULT 0;  -- its prompt and answer in the engine's memory; 0: nobody knows

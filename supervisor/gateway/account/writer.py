@@ -530,7 +530,7 @@ def _settled_values(row_id: int, row: SettledRow) -> tuple[object, ...]:
         row.end, row.status, *tokens(row.usage), hour(row.usage), int(row.estimated), number(row.cost_usd), number(row.counted_usd),
         number(row.first_byte_ms), number(row.total_ms), row.retries, row.breaker, text(",".join(row.flags)),
         BodyDigest(row.body) if row.body else None, row.output_sha256,
-        None if row.engine_s is None else 1000 * row.engine_s, row.kv_bytes, row_id,
+        1000 * row.engine_s, row.kv_bytes, row_id,
     )  # fmt: skip
 
 

@@ -537,6 +537,8 @@ class Sending:
     tape: replay.Tape | None = None
     engine: Engine | None = None
     """What it is sent to, where that is an engine."""
+    engine_s: float = 0.0
+    """For how long that worked for it."""
     passed: hashlib._Hash = field(default_factory=hashlib.sha256)
     """Of what the client got."""
     source: tuple[Upstream, str] | None = None
@@ -822,11 +824,7 @@ class Sending:
             usage = replace(usage, output=min(max(usage.output, unseen), self.call.bound.output))
         said = str(end) if self.sent_at is not None else NEVER_SENT
         charged, counted = self._settle(said, usage, *flags, *self._oddities(usage), least_output=unseen)
-        return Ended(self.call.ticket, end, usage, counted, charged.uncached, self.observed, self._engine_s() or 0.0)
-
-    def _engine_s(self) -> float | None:
-        """Seconds that an engine worked for it until now; None where none did."""
-        return None if self.engine is None or self.sent_at is None else self.context.clock.monotonic() - self.sent_at
+        return Ended(self.call.ticket, end, usage, counted, charged.uncached, self.observed, self.engine_s)
 
     def _kv_bytes_per_token(self) -> float:
         """What the engine says of its memory; 0 where no engine is at work, or it says nothing."""
@@ -864,6 +862,9 @@ class Sending:
         counted = self._counted(end, told)
         if counted is None and cost is None:
             counted = self.bound_usd  # the provider says a tier that nobody asked for, and whose price is not known
+        kv_bytes = 0
+        if self.engine is not None and self.sent_at is not None and end != REFUSED:
+            self.engine_s, kv_bytes = now - self.sent_at, int(usage.total * self._kv_bytes_per_token())
         row = SettledRow(
             end=end,
             usage=usage,
@@ -878,8 +879,8 @@ class Sending:
             flags=tuple(flags),
             body=call.body,
             output_sha256=self.passed.hexdigest() if self.client is not None else None,
-            engine_s=None if end == REFUSED else self._engine_s(),
-            kv_bytes=int(usage.total * self._kv_bytes_per_token()),
+            engine_s=self.engine_s,
+            kv_bytes=kv_bytes,
         )
         if self.row:
             self.context.account.settle(self.row, row)
