@@ -262,6 +262,8 @@ async def placed(context: RequestContext, upstream: Upstream, asked: Asked, sent
         return
     placement = context.placements.get(engine.name)
     if placement is None or (placement.of.engine, placement.of.url) != (engine, upstream.url):
-        placement = context.placements[engine.name] = Placement(context, upstream, engine.slots, context.engine_files / f"{engine.name}.slots")
+        placement = context.placements[engine.name] = Placement(
+            context, upstream, engine.slots, context.engine_files / f"{engine.name}.slots"
+        )
     async with placement.slot(sent, shape, heeds=asked.endpoint is Endpoint.CHAT) as number:
         yield replace(sent, body=json.dumps(shape if number is None else {**shape, "id_slot": number}).encode())

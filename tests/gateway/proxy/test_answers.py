@@ -19,7 +19,7 @@ async def test_walk(tmp_path: Path) -> None:
         body = kit.messages(temperature=0)
         first = await gate.post("/v1/messages", body, token)
         second = await gate.post("/v1/messages", body, token)
-        print(list((tmp_path/"home").rglob("answers/*")), gate.log(), await gate.status())
+        print(list((tmp_path / "home").rglob("answers/*")), gate.log(), await gate.status())
         assert sim.provider.stats.number() == 1
         assert first.body == second.body
         print(second.headers, await gate.status())
