@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import time
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +27,7 @@ LOOK_S = 0.25
 GRACE_S = 5.0
 """An engine that is asked to end has so long."""
 _RECORD_MAX = 64 * 2**10
+_LOOKS, _LOOK_AGAIN_S = 10, 0.01
 
 
 def need_file(home: Home, name: str) -> Path:
@@ -49,11 +51,14 @@ def tag(home: Home, name: str) -> str:
 
 
 def alive(home: Home, record: EngineRecord | None) -> Identity | None:
-    """The engine's process while it runs: whoever else the record names is none of ours."""
-    who = record.identity if record is not None else None
-    if record is None or who is None or not processes.alive(who):
+    """The engine's process while it runs: whoever else a record names is none of ours."""
+    if record is None or record.identity is None or not processes.alive(record.identity):
         return None
-    return who if processes.variable(who.pid, TAG_VARIABLE) == tag(home, record.name) else None
+    for _ in range(_LOOKS):  # a process shows no environment at the moment at which it becomes another program
+        if found := processes.variable(record.identity.pid, TAG_VARIABLE):
+            return record.identity if found == tag(home, record.name) else None
+        time.sleep(_LOOK_AGAIN_S)
+    return None
 
 
 def stop(home: Home, name: str, who: Identity | None, grace_s: float = GRACE_S) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from supervisor.gateway.wire.joined import Broken, Joined
 from supervisor.gateway.wire.requests import Endpoint
-from tests.engines.kit import CHAT, MESSAGES, ask, engine_gate, message
+from tests.engines.gateway_kit import CHAT, MESSAGES, ask, engine_gate, message
 from tests.engines.scripted import Answer
 from tests.gateway import kit
 

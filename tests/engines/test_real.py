@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.gateway.proxy.upstreams import Timeouts
-from tests.engines.kit import CHAT, MESSAGES, ask, at, message, saved_at
+from tests.engines.gateway_kit import CHAT, MESSAGES, ask, at, message, saved_at
 from tests.gateway import kit
 
 PYTHON = os.environ.get("NIGHTCREW_ENGINE_PYTHON", "")

@@ -10,7 +10,7 @@ import pytest
 
 from supervisor.gateway.proxy import engine_slots
 from supervisor.gateway.proxy.engine_slots import Block, File, Slot, blocks_of, choose, shared
-from tests.engines.kit import CHAT, MESSAGES, ask, engine_gate, message, saved_at
+from tests.engines.gateway_kit import CHAT, MESSAGES, ask, engine_gate, message, saved_at
 from tests.engines.scripted import Answer, ScriptedEngine, Served
 from tests.gateway import kit
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.host.paths import Home
-from tests.engines.kit import CHAT, ask, engine_gate
+from tests.engines.gateway_kit import CHAT, ask, engine_gate
 from tests.gateway import kit
 from tests.gateway.proxy import raw
 

@@ -76,29 +76,29 @@ def flags(ours: Mapping[str, Option], options: Mapping[str, Option]) -> Iterator
 
 def _serve(engine: Engine, folder: Path, port: int) -> None:
     os.nice(_NICE)
-    for file in folder.iterdir():
-        file.unlink()  # states of slots of a process that is gone
-    weights = _weights(engine.model, folder)
+    for left in folder.iterdir():
+        left.unlink()  # states of slots of a process that is gone
+    file = weights(engine.model, folder)
     ours: dict[str, Option] = {"port": port, "slot-save-path": f"{folder}/", "swa-full": True, "offline": True}
     ours["threads"] = max(1, len(os.sched_getaffinity(0)) // 2)
     if server := shutil.which("llama-server"):
-        ours |= {"model": str(weights), "host": _HOST, "alias": engine.name, "parallel": engine.slots}
+        ours |= {"model": str(file), "host": _HOST, "alias": engine.name, "parallel": engine.slots}
         ours |= {"ctx-size": engine.slots * engine.context, "metrics": True, "jinja": True, "no-webui": True}
         os.execv(server, [server, *flags(ours, engine.options)])  # noqa: S606 - a start line of ours
     given = {"hostnames": [_HOST], "model-alias": {engine.name}, "n-parallel": engine.slots, "n-ctx": engine.slots * engine.context}
     given |= {"endpoint-metrics": True, "ui": False, "cors-origins": f"http://{_HOST}", "cors-origins-explicit": True}
-    kept = _package({**given, **ours, **engine.options}, weights)
+    kept = _package({**given, **ours, **engine.options}, file)
     while kept:
         signal.pause()
 
 
-def _package(options: Mapping[str, Any], weights: Path) -> Any:
+def _package(options: Mapping[str, Any], file: Path) -> Any:
     try:
         import xllamacpp
     except ImportError:
         sys.exit("llama.cpp is not installed: no llama-server is on the PATH; pip install 'nightcrew[local]'")
     params = xllamacpp.CommonParams()
-    params.model.path = str(weights)
+    params.model.path = str(file)
     for name, value in options.items():
         _set(params, name.replace("-", "_"), value)
     return xllamacpp.Server(params)
@@ -117,7 +117,7 @@ def _set(params: Any, name: str, value: Any) -> None:
         sys.exit(f"xllamacpp has no option {name!r} that takes {value!r}")
 
 
-def _weights(model: str, folder: Path) -> Path:
+def weights(model: str, folder: Path) -> Path:
     """The file of weights. A package that carries it in parts is put together once, beside the engine's log."""
     package = model.removeprefix("package:")
     if package == model:

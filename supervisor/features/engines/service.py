@@ -63,21 +63,26 @@ class EngineWatch:
         self._watch = ProcessWatch(START_S, HUNG_S, PAUSE_MAX_S)
         self._asked_at = -math.inf
         self.record = engines.read(self._home, engine.name) or EngineRecord(engine.name, EngineState.STOPPED)
-        if engines.alive(self._home, self.record) is not None:
+        if engines.alive(self._home, self.record) is None:
+            self.record = replace(self.record, identity=None)
+        else:
             self._watch.started(self._clock.monotonic())
-        self._thread = threading.Thread(target=self.run, name=f"engine {engine.name}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"engine {engine.name}", daemon=True)
+
+    def begin(self) -> None:
+        """Keep it until `leave`."""
         self._thread.start()
 
-    def run(self) -> None:
-        """Keep it until `leave`."""
+    def _run(self) -> None:
         while not self._left.wait(LOOK_S):
             try:
                 with self._turn:
-                    self._step()
+                    self.step()
             except (NightcrewError, OSError) as error:  # such as a full disk: nothing is noted, and the next step does it again
                 self._died(one_line(str(error)))
 
-    def _step(self) -> None:
+    def step(self) -> None:
+        """Look at it once, and do what follows. Blocks. Raises HostError, OSError."""
         look = self._look()
         match rules.decide(look):
             case Act.START:
@@ -94,7 +99,7 @@ class EngineWatch:
     def _look(self) -> Look:
         if self._child is not None:
             self._child.poll()
-        alive = engines.alive(self._home, self.record) is not None
+        alive = self.record.identity is not None and processes.alive(self.record.identity)
         try:
             unused_s = self._clock.wall() - engines.need_file(self._home, self.engine.name).stat().st_mtime
         except OSError:
@@ -177,7 +182,8 @@ class EngineWatch:
     def leave(self) -> None:
         """Watch it no more; its process goes on."""
         self._left.set()
-        self._thread.join(GRACE_S)
+        if self._thread.is_alive():
+            self._thread.join(GRACE_S)
         if self._child is not None:
             self._child.returncode = 0  # Popen would warn that it lives
 
@@ -238,7 +244,7 @@ def _get(url: str, path: str) -> Any:
     if answer.status != http.client.OK:
         return None
     try:
-        return json.loads(body)
+        return json.loads(body) or {}
     except (ValueError, RecursionError):
         return {}
 
@@ -279,6 +285,7 @@ class EngineDesk:
             else:
                 files.private_dir(home.engines)
                 self.watches[name] = EngineWatch(self._supervisor, engine)
+                self.watches[name].begin()
         for name in {*self.watches, *engines.names(home)} - wanted.keys():
             if watch := self.watches.pop(name, None):
                 watch.leave()
