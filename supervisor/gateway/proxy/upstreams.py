@@ -155,8 +155,9 @@ class Reply:
         return {name.lower(): value for name, value in self.headers.items()}
 
     def hang_up(self) -> None:
-        """Read no more of it: who waits for a piece gets Cut."""
-        _abandon(self._connection)
+        """Let whoever waits for a piece get Cut: aiohttp's own `close` leaves them waiting."""
+        if self._connection.transport is not None:
+            self._connection.transport.abort()
 
     async def chunk(self) -> bytes:
         """The next piece as it came; empty at the end. Raises Cut."""

@@ -338,6 +338,11 @@ def test_each_waiting_interactive_request_gets_a_slot_of_its_own() -> None:
     assert book >> Ended(3, End.INTERRUPTED, TOOK) << sent(8) << Interrupt(2) >> Ended(2, End.INTERRUPTED, TOOK) << sent(9)
 
 
+def test_one_is_interrupted_for_one() -> None:
+    book = decoding(1, 2, 3) >> ask(9, INTERACTIVE) << Interrupt(3)
+    assert book >> [Responded(1, NOTHING_OBSERVED), Responded(2, NOTHING_OBSERVED)]
+
+
 def test_who_ends_while_it_is_interrupted_has_ended() -> None:
     assert decoding(1) >> ask(9, INTERACTIVE) << Interrupt(1) >> done(1) << sent(9) >> Ended(1, End.INTERRUPTED, TOOK)
 
