@@ -75,8 +75,8 @@ class Conversation:
 
     @property
     def input_tokens(self) -> int:
-        """What the next request's input is expected to have."""
-        return math.ceil(self._fixed / self._bytes_per_token + self._tokens())
+        """What the next request's input is expected to have, on the careful side: its newest part may be unlike those before."""
+        return math.ceil((self._fixed + sum(self._sizes)) / min(self._bytes_per_token, BYTES_PER_TOKEN))
 
     def fit(self) -> int:
         """Shorten what is old when the messages take more than FULL of the room. Returns how many bytes that saved."""

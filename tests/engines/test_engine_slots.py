@@ -4,55 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from supervisor.gateway.admission.types import EngineChanged
 from supervisor.gateway.proxy import forward
-from supervisor.host import files
-from supervisor.kernel import codec
-from supervisor.kernel.engines import EngineRecord, EngineState
+from supervisor.kernel.engines import EngineState
 from supervisor.kernel.states import TaskClass
 from supervisor.views import gateway as views
-from tests.engines.scripted import Answer, ScriptedEngine, scripted
+from tests.engines.gate import CHAT, MESSAGES, WORDS, body, gate_of, say
+from tests.engines.scripted import Answer
 from tests.gateway import kit
 
-CHAT, MESSAGES = "/v1/chat/completions", "/v1/messages"
 BATCH, NORMAL, INTERACTIVE = TaskClass.BATCH, TaskClass.NORMAL, TaskClass.INTERACTIVE
 pytestmark = pytest.mark.asyncio
-WORDS = tuple(f" w{n}" for n in range(8))
-
-
-def say(gate: kit.Gate, state: EngineState = EngineState.READY, **facts: Any) -> None:
-    """The record of the engine, as the supervisor writes it."""
-    record = EngineRecord("local", state, **facts)
-    files.private_dir(gate.home.engines)
-    files.atomic_write(gate.home.engines / "local.json", codec.dumps(record).encode())
-    context = gate.gateway.context
-    upstreams = tuple(replace(one, url=record.url) if one.engine is not None else one for one in context.settings.upstreams)
-    context.settings = replace(context.settings, upstreams=upstreams)
-    context.admission.tell(EngineChanged("local", record))
-
-
-@asynccontextmanager
-async def gate_of(
-    root: Path, slots: int = 2, *, context: int = 4096, kind: str = "llamacpp"
-) -> AsyncIterator[tuple[ScriptedEngine, kit.Gate]]:
-    settings = f'[engine.local]\nkind = "{kind}"\nmodel = "/none.gguf"\nslots = {slots}\ncontext = {context}\n'
-    async with scripted(slots, context) as engine, kit.gateway(root, settings) as gate:
-        engine.answer = lambda _: Answer(WORDS)
-        say(gate, url=engine.url, slots=slots, context=context)
-        yield engine, gate
-
-
-def body(text: str = "hi", *, stream: bool = True, max_tokens: int = 100, **more: Any) -> bytes:
-    shape = {"model": "local", "max_tokens": max_tokens, "messages": [{"role": "user", "content": text}], **more}
-    return json.dumps({**shape, "stream": True} if stream else shape).encode()
 
 
 def asking(gate: kit.Gate, path: str, token: str, *args: Any, **more: Any) -> asyncio.Task[kit.Answer]:
@@ -139,9 +105,8 @@ async def test_what_its_client_has_seen_is_never_interrupted(tmp_path: Path, mon
     monkeypatch.setattr(forward, "_WITHHELD_S", 0.0)
     async with gate_of(tmp_path, 1) as (engine, gate):
         engine.tokens.close()
+        await engine.tokens.let(1)
         async with gate.ask(CHAT, body("job"), gate.crew.agent("run/b", task_class=BATCH)) as batch:
-            await engine.arrived(1)
-            await engine.tokens.let(1)
             seen = b""
             while b"w0" not in seen:
                 seen += await batch.content.readany()
