@@ -80,6 +80,8 @@ def block(settings: GatewaySettings, port: int, token: str, *, patient: bool) ->
         found |= {name: base + path for name, path in _ADDRESS[api].items()} | ({} if own_login else {_KEY[api]: token})
         if api is Api.ANTHROPIC:
             found |= _CLAUDE_QUIET | (_CLAUDE_PATIENT if patient else {})
+            if least := min(one.engine.context if one.engine else 0 for one in settings.upstreams if one.api is api):
+                found["CLAUDE_CODE_MAX_OUTPUT_TOKENS"] = str(least // 4)
     return found | _contexts(settings)
 
 

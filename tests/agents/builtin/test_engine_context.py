@@ -70,5 +70,9 @@ def test_agents_are_told_the_context_of_the_models_that_engines_serve() -> None:
     engine = Engine("e", EngineKind.LLAMACPP, "m.gguf", models=("m", "n"), context=4096)
     local = Upstream("e.anthropic", Api.ANTHROPIC, "", account="e", engine=engine)
     settings = GatewaySettings((local,), (Route("haiku*", "e"), Route("opus*", "p")))
-    assert json.loads(kind.block(settings, 1, "t", patient=False)[kind.CONTEXTS_VARIABLE]) == {"haiku*": 4096, "m": 4096, "n": 4096}
-    assert kind.CONTEXTS_VARIABLE not in kind.block(GatewaySettings((Upstream("p", Api.ANTHROPIC, ""),)), 1, "t", patient=False)
+    found = kind.block(settings, 1, "t", patient=False)
+    assert json.loads(found[kind.CONTEXTS_VARIABLE]) == {"haiku*": 4096, "m": 4096, "n": 4096}
+    assert found["CLAUDE_CODE_MAX_OUTPUT_TOKENS"] == "1024"
+    provider = Upstream("p", Api.ANTHROPIC, "")
+    assert "CLAUDE_CODE_MAX_OUTPUT_TOKENS" not in kind.block(GatewaySettings((local, provider)), 1, "t", patient=False)
+    assert kind.CONTEXTS_VARIABLE not in kind.block(GatewaySettings((provider,)), 1, "t", patient=False)
