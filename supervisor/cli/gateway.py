@@ -1,4 +1,4 @@
-"""`nightcrew gateway status`, `metrics`, `reload`, `replay` and `sim`."""
+"""`nightcrew gateway status`, `cache`, `metrics`, `reload`, `replay` and `sim`."""
 
 from __future__ import annotations
 
@@ -76,6 +76,29 @@ def _with_gateway() -> Home:
     if not where.gateway_record.exists():
         raise NotRunning(_NONE, hint=_START)
     return where
+
+
+@command.command()
+@common.json_option
+def cache(as_json: bool) -> None:
+    """Show which part of the input was read from caches, by agent and by beginning of the prompt, and where prompts stopped sharing.
+
+    A prompt is computed again from the first byte that differs from the prompt before it. That place is named with the text around it
+    where `record` is set. What is held is written every 30 s.
+
+    \b
+    nightcrew gateway cache
+    """
+    from supervisor.gateway.account import queries as reading
+    from supervisor.gateway.account import schema
+    from supervisor.views import gateway
+
+    with contextlib.closing(schema.connect_readonly(home().gateway_account)) as db:
+        shape = reading.cache(db, time.time() - 86400)
+    if as_json:
+        common.print_json(**shape)
+    else:
+        common.show(gateway.cache_text(shape))
 
 
 @command.command()

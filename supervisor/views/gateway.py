@@ -281,6 +281,23 @@ def _padded(cell: str, width: int, *, left: bool) -> str:
     return cell + room if left else room + cell
 
 
+def cache_text(shape: Shape) -> str:
+    """What `queries.cache` says, for a person."""
+    lines = []
+    for head, kind in (("agents, in the last 24 h", "agents"), ("beginnings of prompts", "prefixes")):
+        lines += [f"{'REQUESTS':>8}  {'INPUT':>9}  {'CACHED':>6}  {head}"]
+        for name, of in shape[kind].items():
+            about = f" {of['model']}, {many(of['chars'], 'character')}, last of {of['agent']}" if "chars" in of else ""
+            lines.append(f"{of['requests']:>8}  {short(of['input']):>9}  {percent(of['cached'] / (of['input'] or 1)):>6}  {name}{about}")
+    for agent, of in shape["breaks"].items():
+        lines.append(
+            f"{agent}: a prompt stopped sharing with the one before it, {many(of['count'], 'time')}; last at character {of['offset']}"
+        )
+        lines.append(f"  of {of['block']}: {of['shared']:,} characters were shared, {of['lost']:,} were computed again ({of['model']})")
+        lines += [f"  {word}: {of[word]!r}" for word in ("before", "after") if of[word]]
+    return "\n".join(lines)
+
+
 def in_use(shape: Shape) -> list[Shape]:
     """Return the pools that matter now: those of accounts that the settings still name, unless nothing came of them in the window."""
     accounts = shape.get("accounts")

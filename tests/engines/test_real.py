@@ -44,10 +44,11 @@ async def test_three_that_begin_at_once_share_what_one_slot_holds(tmp_path: Path
             async with kit.gateway(tmp_path, settings, timeouts=Timeouts(first_byte_s=600.0)) as gate:
                 at(gate, url)
                 token = gate.crew.agent()
-                more = {"temperature": 0, "max_tokens": 4}
-                first = await gate.post(CHAT, ask(SYSTEM, "one", **more), token)
+                first = await gate.post(CHAT, ask(SYSTEM, "one", max_tokens=4, temperature=0), token)
                 assert first.json["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
-                found = await asyncio.gather(*(gate.post(CHAT, ask(SYSTEM, turn, **more), token) for turn in ("two", "three", "four")))
+                found = await asyncio.gather(
+                    *(gate.post(CHAT, ask(SYSTEM, turn, max_tokens=4, temperature=0), token) for turn in ("two", "three", "four"))
+                )
                 usages = [answer.json["usage"] for answer in found]
                 cold = [usage["prompt_tokens"] - usage["prompt_tokens_details"]["cached_tokens"] for usage in usages]
                 assert max(cold) < 20, usages

@@ -58,7 +58,7 @@ async def test_of_any_upstream(tmp_path: Path) -> None:
 @pytest.mark.parametrize("said", [None, b"HTTP/1.1 200 OK\r\nContent-Le"], ids=["closed twice", "a head began"])
 async def test_only_once_and_only_when_nothing_came(tmp_path: Path, said: bytes | None) -> None:
     """Else the queue sends it again, as a request of its own in the account."""
-    script = [OK, None, None, OK] if said is None else [OK, said, OK]
+    script: list[bytes | None] = [OK, None, None, OK] if said is None else [OK, said, OK]
     answer, seen, rows = await closed(tmp_path, script)
     assert answer.status == 200
     assert seen == ([0, 0, 1, 2] if said is None else [0, 0, 1])

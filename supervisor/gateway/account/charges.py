@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import hashlib
 import json
@@ -106,6 +107,10 @@ class SettledRow(NamedTuple):
     """What was odd: `partial`, `usage missing`, `usage larger than the bound` and whatever the reader of the answer says."""
     body: bytes = b""
     """As the client sent it; only its digest is kept."""
+    prompt_at: tuple[tuple[str, int, int], ...] = ()
+    """`requests.Asked.prompt_at` of the body."""
+    recorded: bool = False
+    """The body is recorded."""
     output_sha256: str | None = None
     """Of the answer's body as the client got it; None: it got none."""
     engine_s: float = 0.0
@@ -182,11 +187,15 @@ def _count(tokens: int) -> int:
 class BodyDigest:
     """SHA-256 of a body as a parameter of a statement: the writer's thread digests it, and no stream waits for that."""
 
-    def __init__(self, body: bytes) -> None:
-        self._body, self._text = body, ""
+    def __init__(self, body: bytes, look: Callable[[], None]) -> None:
+        """`look` is called on that thread too, once."""
+        self._body, self._look, self._text = body, look, ""
 
     def __conform__(self, protocol: object) -> str:
-        self._text = self._text or hashlib.sha256(self._body).hexdigest()
+        if not self._text:
+            self._text = hashlib.sha256(self._body).hexdigest()
+            with contextlib.suppress(Exception):  # what is seen of a prompt must not keep its row from being written
+                self._look()
         return self._text
 
 

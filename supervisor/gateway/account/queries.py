@@ -177,6 +177,20 @@ def window(db: sqlite3.Connection, now: float, seconds: float) -> Window:
     )
 
 
+def cache(db: sqlite3.Connection, since: float) -> dict[str, Any]:
+    """What was read from caches: `agents` (of requests since then) and `prefixes`, by name, each `{requests, input, cached}` in tokens, the
+    largest first; and `breaks` by agent, as `Prefixes` keeps both."""
+    rows = db.execute(
+        """SELECT agent, count(*) AS requests, sum(input + cache_read + cache_write) AS input, sum(cache_read) AS cached FROM request
+           WHERE at >= ? AND input IS NOT NULL GROUP BY agent HAVING sum(input + cache_read + cache_write) > 0 ORDER BY input DESC""",
+        (since,),
+    ).fetchall()
+    kept = db.execute("SELECT value FROM memory WHERE name = 'prefixes'").fetchone()
+    found = {"prefixes": {}, "breaks": {}} | (json.loads(kept["value"]) if kept else {})
+    found["prefixes"] = dict(sorted(found["prefixes"].items(), key=lambda one: -one[1]["input"]))
+    return {"agents": {row["agent"]: {name: row[name] for name in ("requests", "input", "cached")} for row in rows}, **found}
+
+
 def last(db: sqlite3.Connection) -> float | None:
     """When the last request was sent, wall clock; None when there was none."""
     found = db.execute("SELECT max(at) FROM request").fetchone()[0]

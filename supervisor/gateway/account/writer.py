@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
@@ -34,6 +35,7 @@ from supervisor.gateway.account.charges import (
     text,
     tokens,
 )
+from supervisor.gateway.account.prefixes import KEPT, Prefixes
 from supervisor.gateway.account.schema import ACCOUNT
 from supervisor.gateway.admission import types
 from supervisor.gateway.admission.types import End, LaneKey, Usage
@@ -247,6 +249,7 @@ class Account:
         self._open: dict[int, OpenRow] = {}
         self._watched: dict[int, tuple[Seen, Said]] = {}
         """What is seen of an open row, and what was written of that."""
+        self._prefixes = Prefixes("")
         self._lost: dict[tuple[str, str, str], list[Lost]] = {}
         """Rows whose gateway died, by agent, model and body: until the same body is answered."""
         self.recosted: Callable[[str, float, int, float], None] | None = None
@@ -262,6 +265,8 @@ class Account:
         last, crashed, lost = self._committer.start(lambda db: _recover(db, price, self._wall() - RETRIED_S))
         self._ids = itertools.count(last + 1)
         self._price = price
+        with contextlib.suppress(ValueError):  # it is not worth a gateway that does not start
+            self._prefixes = Prefixes(self.kept(KEPT))
         for one in lost:
             self._lost.setdefault(one.row.same, []).append(one)
         return crashed
@@ -317,7 +322,7 @@ class Account:
         if opened is None:
             return
         self._watched.pop(row_id, None)
-        self._put(_SETTLE, _settled_values(row_id, row))
+        self._put(_SETTLE, _settled_values(row_id, row, partial(self._prefixes.look, opened, row)))
         if self._lost and row.end == End.SERVED and not row.estimated:
             self._found(opened, row.usage)
 
@@ -382,6 +387,8 @@ class Account:
     def remember(self, learned: Mapping[str, Any]) -> None:
         """Keep what `Traffic.learned` gives, in place of what was kept before."""
         self._put(_REMEMBER, ("learned", json.dumps(learned)))
+        if self._prefixes.kept:
+            self._put(_REMEMBER, (KEPT, self._prefixes))
 
     def recall(self) -> dict[str, Any]:
         """What was last kept; empty when nothing was."""
@@ -525,11 +532,11 @@ def _open_values(row_id: int, row: OpenRow) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def _settled_values(row_id: int, row: SettledRow) -> tuple[object, ...]:
+def _settled_values(row_id: int, row: SettledRow, look: Callable[[], None] = lambda: None) -> tuple[object, ...]:
     return (
         row.end, row.status, *tokens(row.usage), hour(row.usage), int(row.estimated), number(row.cost_usd), number(row.counted_usd),
         number(row.first_byte_ms), number(row.total_ms), row.retries, row.breaker, text(",".join(row.flags)),
-        BodyDigest(row.body) if row.body else None, row.output_sha256,
+        BodyDigest(row.body, look) if row.body else None, row.output_sha256,
         1000 * row.engine_s, row.kv_bytes, row_id,
     )  # fmt: skip
 

@@ -47,7 +47,6 @@ FILES_MAX, FILES_BYTES_MAX = 8, 2 * 2**30
 """Of one engine. 725 tokens of a model with 270 million weights were 10 MB."""
 _KNOWN_MAX = 4096
 """Blocks of which is known what followed them."""
-_JSON = CIMultiDict({"Content-Type": "application/json"})
 _MARKS = re.compile(r', "cache_control": \{[^{}]*\}')
 """They move from turn to turn, and are no part of the prompt."""
 
@@ -128,7 +127,8 @@ class Placement:
 
     def __init__(self, context: RequestContext, upstream: Upstream, slots: int, place: Path) -> None:
         self._context = context
-        self._upstream = upstream
+        self.upstream = upstream
+        """As it was when this was made: another process, or other settings, have another placement."""
         self._place = place
         self.slots = [Slot() for _ in range(slots)]
         self.files: list[File] = []
@@ -147,11 +147,6 @@ class Placement:
         self.files.clear()
         for old in self._place.glob("p*.bin"):
             old.unlink(missing_ok=True)
-
-    @property
-    def of(self) -> Upstream:
-        """The upstream for which it was made: another process or other settings have another."""
-        return self._upstream
 
     @asynccontextmanager
     async def slot(self, sent: Outgoing, shape: dict[str, Any], *, heeds: bool) -> AsyncIterator[int | None]:
@@ -210,7 +205,7 @@ class Placement:
 
     async def _save(self, number: int, held: Blocks) -> None:
         name = f"p{next(self._numbers)}.bin"
-        said = await self._ask(f"/slots/{number}?action=save", {"filename": name})
+        said = await self._ask(f"{self.upstream.url}/slots/{number}?action=save", {"filename": name})
         if said is None:
             return
         self.files.append(File(name, held, int(said.get("n_written") or 0)))
@@ -219,22 +214,20 @@ class Placement:
 
     async def _restore(self, number: int, file: File) -> None:
         self.files.append(self.files.pop(self.files.index(file)))
-        if await self._ask(f"/slots/{number}?action=restore", {"filename": file.name}) is None:
+        if await self._ask(f"{self.upstream.url}/slots/{number}?action=restore", {"filename": file.name}) is None:
             self._drop(file)
 
     async def _prime(self, sent: Outgoing, shape: dict[str, Any], number: int, wanted: Blocks) -> None:
         """Have the prompt computed and saved before it is asked for: while it is answered, nothing can be saved."""
-        limits = dict.fromkeys({"max_tokens", "max_completion_tokens"} & shape.keys() or {"max_tokens"}, 1)
-        once = {**shape, "n": 1, "stream": False, "id_slot": number, **limits}
-        once.pop("stream_options", None)
-        if await self._ask("", once, sent) is not None:
+        once = {**shape, "n": 1, "stream": False, "stream_options": None, "id_slot": number, "max_tokens": 1, "max_completion_tokens": 1}
+        if await self._ask(sent.url, once) is not None:
             await self._save(number, wanted)
 
-    async def _ask(self, path: str, shape: dict[str, Any], like: Outgoing | None = None) -> dict[str, Any] | None:
+    async def _ask(self, url: str, shape: dict[str, Any]) -> dict[str, Any] | None:
         """POST to the engine; None where it refuses. What fails here is only slower."""
-        like = like or Outgoing("POST", f"{self._upstream.url}{path}", _JSON, b"")
+        sent = Outgoing("POST", url, CIMultiDict({"Content-Type": "application/json"}), json.dumps(shape).encode())
         try:
-            with await self._context.upstreams.send(self._upstream.name, replace(like, body=json.dumps(shape).encode())) as reply:
+            with await self._context.upstreams.send(self.upstream.name, sent) as reply:
                 body = b""
                 while chunk := await reply.chunk():
                     body += chunk
@@ -261,9 +254,9 @@ async def placed(context: RequestContext, upstream: Upstream, asked: Asked, sent
         yield replace(sent, body=json.dumps(shape).encode())
         return
     placement = context.placements.get(engine.name)
-    if placement is None or (placement.of.engine, placement.of.url) != (engine, upstream.url):
+    if placement is None or (placement.upstream.engine, placement.upstream.url) != (engine, upstream.url):
         placement = context.placements[engine.name] = Placement(
-            context, upstream, engine.slots, context.engine_files / f"{engine.name}.slots"
+            context, upstream, engine.slots, context.engines_dir / f"{engine.name}.slots"
         )
     async with placement.slot(sent, shape, heeds=asked.endpoint is Endpoint.CHAT) as number:
         yield replace(sent, body=json.dumps(shape if number is None else {**shape, "id_slot": number}).encode())

@@ -387,7 +387,7 @@ class RequestContext:
 
     engines: Engines | None = None
     """Where the engines answer; None: the settings name none."""
-    engine_files: Path = Path("/nonexistent")
+    engines_dir: Path = Path("/nonexistent")
     """Where the engines keep what they saved of their slots."""
     placements: dict[str, Any] = field(default_factory=dict)
     """The `engine_slots.Placement` of each engine that has slots of its own."""
@@ -878,6 +878,8 @@ class Sending:
             breaker=str(self.context.admission.breaker(self.pool)) if self.pool is not None else "",
             flags=tuple(flags),
             body=call.body,
+            prompt_at=call.asked.prompt_at,
+            recorded=self.tape is not None,
             output_sha256=self.passed.hexdigest() if self.client is not None else None,
             engine_s=self.engine_s,
             kv_bytes=kv_bytes,

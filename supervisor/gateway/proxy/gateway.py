@@ -208,7 +208,7 @@ class Gateway:
             clock,
             self._recorder(settings, keyring),
             sentinel=home.sentinel,
-            engine_files=home.engines,
+            engines_dir=home.engines,
         )
 
     def _keep_answers(self, settings: GatewaySettings) -> None:

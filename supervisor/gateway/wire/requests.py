@@ -115,6 +115,8 @@ class Asked(NamedTuple):
     """It offers the model tools."""
     turns: int = 0
     """Messages of its history, the newest included."""
+    prompt_at: tuple[tuple[str, int, int], ...] = ()
+    """The members that make the prompt, in the order in which a model reads them, and where they stand in the body's text."""
     work: str = ""
     """The weight of its work, and why; empty where no route asks for it. See `work.weigh`."""
     work_why: str = ""
@@ -279,6 +281,7 @@ _STORED: Mapping[Endpoint, tuple[str, ...]] = {
 """Input that the provider keeps: the body does not show how much it is."""
 _HISTORY = ("messages", "input", "contents")
 """Where each API has the messages of a conversation."""
+_PROMPT = ("tools", "system", "instructions", "systemInstruction", "messages", "input", "contents")
 _SESSION_HEADERS = ("x-claude-code-session-id", "session-id", "session_id")
 _SESSION = re.compile(r"[!-~]{1,200}")
 _OLD_USER_ID = re.compile(r"_session_([0-9a-fA-F-]{36})$")
@@ -338,6 +341,7 @@ def read(recognised: Recognised, headers: Mapping[str, str], body: bytes) -> Ask
         tuple(price_words(api, values).items()),
         bool(values.get("tools") or values.get("functions")),
         max(len(said) if isinstance(said := values.get(name), list) else 0 for name in _HISTORY),
+        tuple((name, members[name].start, members[name].end) for name in _PROMPT if name in members),
     )
 
 
