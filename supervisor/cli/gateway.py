@@ -127,6 +127,18 @@ def reload() -> None:
 
 
 @command.command()
+@click.option("--purge", is_flag=True, required=True, help="Remove every kept answer.")
+def cache(purge: bool) -> None:  # noqa: ARG001 - required
+    """Remove the answers that are kept for the same request; `nightcrew gateway status` says what they save.
+
+    \b
+    nightcrew gateway cache --purge
+    """
+    shutil.rmtree(home().answers, ignore_errors=True)
+    common.say("no answer is kept any more; what is under way may be")
+
+
+@command.command()
 @click.argument("run", shell_complete=run_id)
 @click.option("-p", "--port", type=click.IntRange(0, 65535), default=0, help="On 127.0.0.1 (default: a free one).")
 @click.option("--paced", is_flag=True, help="Answer as slowly as the provider did.")

@@ -69,6 +69,8 @@ class Spent:
     """From when to when each of them waited for its turn."""
     past: int = 0
     """Tokens among these that it took past the gateway, by its own account."""
+    kept: int = 0
+    """Tokens that are not among these, since kept answers saved them; the agent counts them."""
     first: tuple[int, int, int] | None = None
     """Input, cache reads and cache writes of its first request; see `gateway.account.queries.first_of_attempt`."""
 

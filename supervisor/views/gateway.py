@@ -146,6 +146,9 @@ def _totals(shape: Shape, width: int) -> Iterator[str]:
     yield from _fit("         ", [f"P50/P95/P99 s: wait {percentiles(of['wait'])}", *waits], width)
     if of["estimated"]:
         yield f"         {of['estimated']} of them with estimated tokens, since the provider never said any"
+    if kept := shape.get("cache"):
+        saved = f"{short(kept['hits'])} requests answered", f"{short(kept['tokens'])} tokens and {money(kept['usd'])} saved"
+        yield from _fit("kept     ", [f"{size(kept['bytes'])} of answers", *saved], width)
 
 
 def _fit(head: str, parts: Sequence[str], width: int, *, by: str = ", ") -> Iterator[str]:

@@ -69,20 +69,22 @@ class Crew:
         cost_max: float = 0.0,
         night_max: float = 0.0,
         kind: str = "shell",
+        project: str = "p",
         **more: Any,
     ) -> str:
         """The token of a running attempt of `task`; `more` are other fields of its TaskSpec. With `night_max` its run is a night with that
         cap."""
         run = task.partition("/")[0]
+        self._db.execute("INSERT OR IGNORE INTO project VALUES (?, ?, ?, 0)", (project, f"/{project}", f"/{project}/.git"))
         spec = TaskSpec(task, task, kind, ("true",), task_class=task_class, weight=weight, tpm_max=tpm_max, cost_max=cost_max, **more)
         self._db.execute(
-            "INSERT OR IGNORE INTO run (id, key, project, title, base, base_oid, env, created) VALUES (?, ?, 'p', '', 'HEAD', '', '{}', 0)",
-            (run, run),
+            "INSERT OR IGNORE INTO run (id, key, project, title, base, base_oid, env, created) VALUES (?, ?, ?, '', 'HEAD', '', '{}', 0)",
+            (run, run, project),
         )
         self._db.execute(
-            """INSERT INTO task (id, run, project, name, title, spec, state, epoch, changed) VALUES (?, ?, 'p', ?, ?, ?, 'running', ?, 0)
+            """INSERT INTO task (id, run, project, name, title, spec, state, epoch, changed) VALUES (?, ?, ?, ?, ?, ?, 'running', ?, 0)
                ON CONFLICT (id) DO UPDATE SET epoch = excluded.epoch, spec = excluded.spec""",
-            (task, run, task, task, codec.dumps(spec), epoch),
+            (task, run, project, task, task, codec.dumps(spec), epoch),
         )
         if night_max:
             made = "INSERT OR IGNORE INTO night VALUES (?, 0, 600, ?, 0, 'drain', 'open', 0, NULL, '', '', '', '')"

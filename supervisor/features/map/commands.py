@@ -326,6 +326,7 @@ class MapAsked:
     snapshot: str | None
     sandbox: int | None
     network: bool | tuple[str, ...] | None
+    repeatable: bool
     prompt: str | None
     schema: Path | None
     model: str | None
@@ -360,6 +361,7 @@ class MapAsked:
 @click.option("--snapshot", shell_complete=snapshot_name, help="Start the workers from this snapshot.")
 @click.option("--sandbox", type=click.IntRange(0, 2), help="Isolation tier of the workers (default: 1 where that works).")
 @common.network_option
+@click.option("--repeatable", is_flag=True, help="A kept answer to the same request is as good as a new one.")
 @options
 @click.option("--fresh", is_flag=True, help="Forget the results of before: do every item again.")
 @click.option("-d", "--detach", is_flag=True, help="Do not follow it; the same command again does.")
@@ -480,7 +482,7 @@ def _agent(asked: MapAsked, place: Workplace, base: str) -> TaskSpec:
     command does. Raises UsageError for a kind that takes no prompt, ToolMissing."""
     from supervisor.client import submit
 
-    options = {name: getattr(asked, name) for name in ("task_class", "retries", "snapshot", "sandbox", "network")}
+    options = {name: getattr(asked, name) for name in ("task_class", "retries", "snapshot", "sandbox", "network", "repeatable")}
     said = click.get_current_context().get_parameter_source("timeout") is not ParameterSource.DEFAULT
     typed = {
         "kind": asked.kind or place.settings.agent_kind, "model": asked.model if asked.by_agents else None, "id": "s",
@@ -511,6 +513,7 @@ def _submission(asked: MapAsked, place: Workplace, base: str, name: str, title: 
         retries=100,
         snapshot=asked.snapshot or "",
         sandbox=asked.sandbox,
+        repeatable=asked.repeatable,
         network=asked.network if asked.network is not None else True,
     )
     spec = RunSpec(title=f"map: {title} ({many(asked.agents, 'worker')})", tasks=(worker,), base=base)

@@ -135,6 +135,8 @@ class Totals:
     """The sum of all waits for tokens."""
     models: tuple[Answered, ...] = ()
     """Of `requests`, those that were sent."""
+    kept: int = 0
+    """Tokens that kept answers saved: those that were taken when they were made."""
     under_way: int = 0
     """Requests that have not ended, and are in none of the other numbers. An attempt that has just died may have some for a moment."""
 
@@ -374,10 +376,13 @@ def spent_since(db: sqlite3.Connection, at: float) -> float:
     return float(db.execute(f"SELECT total({_COUNTED}) FROM request WHERE at >= ?", (at,)).fetchone()[0])  # noqa: S608 - ours
 
 
+_TAKEN = "bound_input + bound_output + bound_cache_read + bound_cache_write"
+"""Of a row of a kept answer: what that took when it was made."""
+
+
 def saved(db: sqlite3.Connection) -> dict[str, float]:
     """Return the `hits` of kept answers, and the `tokens` and known `usd` that making them had taken. Reads the whole account."""
-    taken = "bound_input + bound_output + bound_cache_read + bound_cache_write"
-    sql = f"SELECT count(*) AS hits, total({taken}) AS tokens, total(bound_usd) AS usd FROM request WHERE end = '{KEPT}'"  # noqa: S608 - ours
+    sql = f"SELECT count(*) AS hits, total({_TAKEN}) AS tokens, total(bound_usd) AS usd FROM request WHERE end = '{KEPT}'"  # noqa: S608 - ours
     return dict(db.execute(sql).fetchone())
 
 
@@ -387,7 +392,7 @@ _TOTALS = f"""
            total(cache_read) AS cache_read, total(cache_write) AS cache_write, total(cost_usd) AS known_usd,
            count(*) FILTER (WHERE cost_usd IS NULL AND input + output + cache_read + cache_write > 0) AS unpriced,
            total(estimated) AS estimated, total(queued_ms) FILTER (WHERE end NOT IN ({_NO_SUCH})) / 1000 AS wait_s,
-           count(*) FILTER (WHERE end IS NULL) AS under_way
+           total({_TAKEN}) FILTER (WHERE end = '{KEPT}') AS kept, count(*) FILTER (WHERE end IS NULL) AS under_way
     FROM request WHERE
 """  # noqa: S608 - our own words
 _AWAY = "SELECT agent, count(*) AS requests, total(waited_ms) / 1000 AS wait_s FROM turned_away WHERE "
@@ -432,6 +437,7 @@ def _total(row: sqlite3.Row) -> Totals:
         unpriced=row["unpriced"],
         estimated=int(row["estimated"]),
         wait_s=row["wait_s"],
+        kept=int(row["kept"]),
         under_way=row["under_way"],
     )
 

@@ -14,7 +14,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,6 @@ from supervisor.gateway.wire.headers import CLIENT_AUTH_HEADERS
 from supervisor.gateway.wire.requests import Asked, BadRequest, Endpoint, names_input, parsed
 from supervisor.host import files, untrusted_fs
 from supervisor.kernel import codec
-from supervisor.kernel.errors import NightcrewError
 from supervisor.kernel.gateway_settings import AnswerCache, Api, Upstream
 
 # Repeatable
@@ -54,19 +53,14 @@ _ADDRESS = re.compile(rb'"\w*ur[il]":"(?!data:)', re.IGNORECASE)
 """A part that the provider fetches, in JSON without blanks."""
 _SEARCHES = re.compile("search|online|sonar|compound")
 """In the names of models that look into the web by themselves."""
-_ENDS = {
-    Endpoint.MESSAGES: "message_stop",
-    Endpoint.CHAT: "[DONE]",
-    Endpoint.RESPONSES: "",
-    Endpoint.GENERATE: "",
-    Endpoint.STREAM_GENERATE: "",
-}
+_ENDS = {Endpoint.MESSAGES: "message_stop", Endpoint.CHAT: "[DONE]"}
 """What the end of a whole stream holds, where the usage comes before the last event."""
 _END_CHARS = 200
 _SAYS_NOTHING = re.compile(
     "host|connection|keep-alive|user-agent|expect|accept|accept-encoding|content-length|content-type|transfer-encoding|traceparent|"
     "tracestate|idempotency-key|x-stainless-.*|x-request-id|x-client-request-id|x-claude-code-session-id|session[-_]id|"
-    + "|".join(CLIENT_AUTH_HEADERS)
+    + "|".join(CLIENT_AUTH_HEADERS),
+    re.IGNORECASE,
 )
 """Headers that change no answer. All others are a part of the request."""
 
@@ -78,20 +72,18 @@ def canonical(asked: Asked, body: bytes, *, marked: bool) -> bytes | None:
     """
     try:
         values = {name: one.value for name, one in parsed(body, once=True)[1].items()}
-    except BadRequest:  # a member comes twice: the provider might take the other one
+        config = values.get("generationConfig", {}) if asked.api is Api.GEMINI else values
+        is_cold = config.get("temperature") == 0
+        is_known = all(map(_MEMBERS.fullmatch, values)) and all(map(_is_clients, values.get("tools") or ()))
+    except (BadRequest, TypeError, AttributeError):  # a member comes twice, and the provider might take the other one; or it is no request
         return None
-    store, config = values.get("store"), values.get("generationConfig") if asked.api is Api.GEMINI else values
-    is_cold = isinstance(config, dict) and config.get("temperature") == 0
-    is_stored = store or (store is None and asked.endpoint is Endpoint.RESPONSES) or asked.stored_input
-    is_known = asked.endpoint in _ENDS and all(map(_MEMBERS.fullmatch, values)) and all(map(_is_clients, values.get("tools") or ()))
+    store = values.get("store", asked.endpoint is Endpoint.RESPONSES)
     text = json.dumps(values, separators=(",", ":")).encode()
-    if not (is_cold or marked) or is_stored or not is_known or _ADDRESS.search(text) or names_input(text):
-        return None
-    return text
+    return text if (is_cold or marked) and is_known and store is False and not (_ADDRESS.search(text) or names_input(text)) else None
 
 
 def _is_clients(tool: Mapping[str, Any]) -> bool:
-    return all(map(_TOOL_MEMBERS.fullmatch, tool)) and tool.get("type") in _TOOLS
+    return tool.get("type") in _TOOLS and all(map(_TOOL_MEMBERS.fullmatch, tool))
 
 
 # Shelf
@@ -119,7 +111,7 @@ class Shelf:
     """The files below one private directory. Use it from one thread."""
 
     def __init__(self, place: Path, secret: bytes, settings: AnswerCache) -> None:
-        self._place = place
+        self.place = place
         self._secret = secret
         self._settings = settings
         self.bytes = 0
@@ -128,7 +120,7 @@ class Shelf:
     def read(self, key: str, now: float) -> Kept | None:
         """Return the answer; None if there is none, its file was changed, or it is too old. `now` is of the wall clock."""
         try:
-            with untrusted_fs.open_plain(self._place / key) as file:
+            with untrusted_fs.open_plain(self.place / key) as file:
                 proof, data = file.read(_PROOF_BYTES), file.read()
                 os.utime(file.fileno())
         except OSError:
@@ -139,15 +131,15 @@ class Shelf:
     def write(self, key: str, kept: Kept) -> None:
         """Keep it. Raises DiskFull, ToolFailed, Refused."""
         data = codec.dumps(kept).encode()
-        files.private_dir(self._place)
-        files.atomic_write(self._place / key, self._proof(key, data) + data, durable=False)
+        files.private_dir(self.place)
+        files.atomic_write(self.place / key, self._proof(key, data) + data, durable=False)
         self.bytes += _PROOF_BYTES + len(data)
         if self.bytes > self._settings.max:
             self.trim()
 
     def trim(self) -> None:
         """Remove what was not used for longest, down to nine tenths of `max`. Raises OSError."""
-        states = [(path.lstat(), path) for path in self._place.glob("*")]
+        states = [(path.lstat(), path) for path in self.place.glob("*")]
         self.bytes = sum(state.st_size for state, _ in states)
         for state, path in sorted(states, key=lambda one: one[0].st_mtime):
             if self.bytes > 0.9 * self._settings.max:
@@ -183,7 +175,7 @@ class Flight:
         """Give the answer, which was served, to all who wait; unless it is not whole, or comes from elsewhere than the key says."""
         answer, client, asked = sending.answer, sending.client, sending.call.asked
         body = self.body.decode("utf-8", "surrogateescape")
-        is_whole = answer is not None and answer.final and (not asked.stream or _ENDS[asked.endpoint] in body[-_END_CHARS:])
+        is_whole = answer is not None and answer.final and (not asked.stream or _ENDS.get(asked.endpoint, "") in body[-_END_CHARS:])
         if client is None or not is_whole or len(self.body) > self.most or sending.send.fallback or sending.source not in self.sources:
             return
         self.landed.set_result(Kept(client.headers.get("Content-Type", ""), sending.context.clock.wall(), usage, cost_usd, body))
@@ -203,10 +195,12 @@ class Answers:
         """By key and class: nobody waits for the turn of a class that is less urgent."""
         self._thread = ThreadPoolExecutor(1, "answers")
         """It does one thing after the other: who looks finds what was handed over before."""
-        self._do(self._shelf.trim)
+        self._thread.submit(self._shelf.trim).add_done_callback(self._done)
 
     def shape(self) -> dict[str, Any]:
         """Return what the status page says."""
+        if not self._shelf.place.exists():  # a person removed all of them
+            self._shelf.bytes = 0
         return {"bytes": self._shelf.bytes, **self._saved}
 
     async def serve(self, call: ProxiedRequest, take: Callable[[int], None]) -> web.StreamResponse:
@@ -230,27 +224,20 @@ class Answers:
             del self._flights[place]
             if not flight.landed.done():
                 flight.landed.set_result(None)
-            elif flight.body:
-                self._do(self._shelf.write, key, flight.landed.result())
+            elif flight.body and (fresh := flight.landed.result()):
+                self._thread.submit(self._shelf.write, key, fresh).add_done_callback(self._done)
 
-    def _do(self, work: Callable[..., None], *about: object) -> None:
-        """Work in the thread. What is not kept is asked again, so a failure is said, and no more."""
-
-        def done() -> None:
-            try:
-                work(*about)
-            except (NightcrewError, OSError) as error:
-                self._context.log.say_seldom(f"answers are not kept: {error}")
-
-        self._thread.submit(done)
+    def _done(self, work: Future[None]) -> None:
+        """What is not kept is asked again, so a failure is said, and no more."""
+        if error := work.exception():
+            self._context.log.say_seldom(f"answers are not kept: {error}")
 
     def _key(self, call: ProxiedRequest, sources: list[tuple[Upstream, str]]) -> str:
         """Return a digest of all that the answer depends on; "" if the request may not be answered by a kept answer."""
         body = canonical(call.asked, call.body, marked=call.agent.repeatable)
         if body is None or _SEARCHES.search(call.model) or any(upstream.key.kind == "client" for upstream, _ in sources):
             return ""
-        headers = sorted((name.lower(), value) for name, value in call.request.headers.items())
-        telling = [one for one in headers if not _SAYS_NOTHING.fullmatch(one[0])]
+        telling = sorted(one for one in call.request.headers.items() if not _SAYS_NOTHING.fullmatch(one[0]))
         served = [(upstream.account, upstream.url, upstream.engine, key) for upstream, key in sources]
         about = (call.agent.project, served, call.asked.api, call.model, call.recognised.path, call.recognised.query, telling)
         return hmac.digest(self._secret, repr(about).encode() + body, "sha256").hex()

@@ -110,7 +110,7 @@ def beyond_exit_status(said: Outcome, spent: Spent, *, first: bool) -> tuple[dic
         return None
     own = {kind: getattr(said.usage, kind) for kind in _TOKENS}
     known = {kind: getattr(spent, kind) or 0 for kind in _TOKENS}
-    seen = sum(known.values()) - spent.past
+    seen = sum(known.values()) - spent.past + spent.kept
     if seen > 0 and (not first or (spent.estimated and not spent.past) or sum(own.values()) < 2 * seen + 1000):
         return None
     left = {kind: max(0, own[kind] - known[kind]) for kind in _TOKENS}
@@ -132,7 +132,7 @@ def notes(said: Outcome, spent: Spent) -> tuple[str, ...]:
 def _differences(said: Outcome, spent: Spent) -> Iterator[str]:
     """Where neither account is an estimate they count the same answers. The gateway's has those to cut connections and to agents inside
     the agent as well."""
-    if said.usage is not None and spent.input is not None and not spent.estimated:
+    if said.usage is not None and spent.input is not None and not (spent.estimated or spent.kept):
         for kind in _TOKENS:
             own, known = getattr(said.usage, kind), getattr(spent, kind) or 0
             if own != known:

@@ -124,6 +124,7 @@ def charge_past(home: Home, row: AttemptRow, spec: TaskSpec, model: str, took: t
 
 def _spent(totals: Totals, first: Usage | None, spans: Spans, past: int) -> Spent:
     late = f"{totals.under_way} of its requests were not settled yet, so its tokens and cost are too low" if totals.under_way else ""
+    kept = f"answers that were kept saved it {totals.kept:,} tokens" if totals.kept else ""
     return Spent(
         input=totals.tokens.input,
         output=totals.tokens.output,
@@ -133,8 +134,9 @@ def _spent(totals: Totals, first: Usage | None, spans: Spans, past: int) -> Spen
         cost_usd=None if totals.cost_usd is None else round(totals.cost_usd, 6),
         models=tuple(map(asdict, totals.models)),
         waited_s=round(totals.wait_s, 3),
-        notes=tuple(filter(None, (late, _went_past(past)))),
+        notes=tuple(filter(None, (late, _went_past(past), kept))),
         past=past,
+        kept=totals.kept,
         busy=spans.busy,
         queued=spans.queued,
         first=None if first is None else (first.input, first.cache_read, first.cache_write),

@@ -174,3 +174,11 @@ def test_what_an_agent_does_to_a_cache(crew: House, executor: Executor, tier: Ti
     crew.policy(tier, shared_caches=shared)  # another start
     later = crew.run(prefix, "cat", *map(str, (npx, wheel, own)))
     assert later.stdout == ("evil\n" * 2 if shared else ""), "and the agents of a project share what package managers keep"
+
+
+@pytest.mark.parametrize("tier", [Tier.FILES, Tier.OFFLINE])
+def test_kept_answers_are_out_of_sight(crew: House, tier: Tier) -> None:
+    found, place = crew.policy(tier), crew.home.answers
+    opened = [*found.writable, *found.readable, *(path for pair in (*found.private, *found.shown) for path in pair)]
+    assert str(place.parent.resolve()) in found.hidden
+    assert not [path for path in opened if place.resolve().is_relative_to(path) or Path(path).is_relative_to(place.resolve())]
