@@ -13,11 +13,12 @@ import hmac
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from aiohttp import web
 
@@ -53,9 +54,9 @@ _ADDRESS = re.compile(rb'"\w*ur[il]":"(?!data:)', re.IGNORECASE)
 """A part that the provider fetches, in JSON without blanks."""
 _SEARCHES = re.compile("search|online|sonar|compound")
 """In the names of models that look into the web by themselves."""
-_ENDS = {Endpoint.MESSAGES: "message_stop", Endpoint.CHAT: "[DONE]"}
+_ENDS = {Endpoint.MESSAGES: b"message_stop", Endpoint.CHAT: b"[DONE]"}
 """What the end of a whole stream holds, where the usage comes before the last event."""
-_END_CHARS = 200
+_END_BYTES = 200
 _SAYS_NOTHING = re.compile(
     "host|connection|keep-alive|user-agent|expect|accept|accept-encoding|content-length|content-type|transfer-encoding|traceparent|"
     "tracestate|idempotency-key|x-stainless-.*|x-request-id|x-client-request-id|x-claude-code-session-id|session[-_]id|"
@@ -74,7 +75,9 @@ def canonical(asked: Asked, body: bytes, *, marked: bool) -> bytes | None:
         values = {name: one.value for name, one in parsed(body, once=True)[1].items()}
         config = values.get("generationConfig", {}) if asked.api is Api.GEMINI else values
         is_cold = config.get("temperature") == 0
-        is_known = all(map(_MEMBERS.fullmatch, values)) and all(map(_is_clients, values.get("tools") or ()))
+        tools = values.get("tools") or ()
+        is_known = all(map(_MEMBERS.fullmatch, values)) and all(map(_TOOL_MEMBERS.fullmatch, chain(*tools)))
+        is_known = is_known and all(tool.get("type") in _TOOLS for tool in tools)
     except (BadRequest, TypeError, AttributeError):  # a member comes twice, and the provider might take the other one; or it is no request
         return None
     store = values.get("store", asked.endpoint is Endpoint.RESPONSES)
@@ -82,18 +85,13 @@ def canonical(asked: Asked, body: bytes, *, marked: bool) -> bytes | None:
     return text if (is_cold or marked) and is_known and store is False and not (_ADDRESS.search(text) or names_input(text)) else None
 
 
-def _is_clients(tool: Mapping[str, Any]) -> bool:
-    return tool.get("type") in _TOOLS and all(map(_TOOL_MEMBERS.fullmatch, tool))
-
-
 # Shelf
 # -----
 # The files: one for each answer, named by the key of its request. A file that is not as it was written is no answer.
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """An answer, as its client got it."""
+class Kept(NamedTuple):
+    """An answer."""
 
     content_type: str
     at: float
@@ -101,53 +99,59 @@ class Kept:
     usage: Usage
     cost_usd: float | None
     """None: its price is not known."""
-    body: str
+    body: bytes
+    """What its client got."""
 
 
 _PROOF_BYTES = 32
 
 
+@dataclass(slots=True)
 class Shelf:
     """The files below one private directory. Use it from one thread."""
 
-    def __init__(self, place: Path, secret: bytes, settings: AnswerCache) -> None:
-        self.place = place
-        self._secret = secret
-        self._settings = settings
-        self.bytes = 0
-        """Of all files, and of those that were replaced or removed since `trim` looked."""
+    place: Path
+    secret: bytes
+    settings: AnswerCache
+    size: int = 0
+    """Bytes of all files, and of those that were replaced or removed since `trim` looked."""
 
     def read(self, key: str, now: float) -> Kept | None:
         """Return the answer; None if there is none, its file was changed, or it is too old. `now` is of the wall clock."""
         try:
             with untrusted_fs.open_plain(self.place / key) as file:
-                proof, data = file.read(_PROOF_BYTES), file.read()
+                sealed = file.read()
                 os.utime(file.fileno())
         except OSError:
             return None
-        kept = codec.loads(Kept, data) if hmac.compare_digest(proof, self._proof(key, data)) else None
-        return kept if kept and kept.at > now - self._settings.ttl_s else None
+        data = sealed[_PROOF_BYTES:]
+        if not hmac.compare_digest(sealed, self._sealed(key, data)):
+            return None
+        head, _, body = data.partition(b"\n")
+        content_type, at, usage, cost_usd = json.loads(head)
+        return Kept(content_type, at, Usage(**usage), cost_usd, body) if at > now - self.settings.ttl_s else None
 
     def write(self, key: str, kept: Kept) -> None:
-        """Keep it. Raises DiskFull, ToolFailed, Refused."""
-        data = codec.dumps(kept).encode()
+        """Keep it. Raises DiskFull, ToolFailed, Refused, OSError."""
+        sealed = self._sealed(key, codec.dumps(kept[:-1]).encode() + b"\n" + kept.body)
         files.private_dir(self.place)
-        files.atomic_write(self.place / key, self._proof(key, data) + data, durable=False)
-        self.bytes += _PROOF_BYTES + len(data)
-        if self.bytes > self._settings.max:
+        files.atomic_write(self.place / key, sealed, durable=False)
+        self.size += len(sealed)
+        if self.size > self.settings.max:
             self.trim()
 
     def trim(self) -> None:
         """Remove what was not used for longest, down to nine tenths of `max`. Raises OSError."""
-        states = [(path.lstat(), path) for path in self.place.glob("*")]
-        self.bytes = sum(state.st_size for state, _ in states)
-        for state, path in sorted(states, key=lambda one: one[0].st_mtime):
-            if self.bytes > 0.9 * self._settings.max:
+        states = sorted((path.lstat().st_mtime, path.lstat().st_size, path) for path in self.place.glob("*"))
+        self.size = sum(size for _, size, _ in states)
+        for _, size, path in states:
+            if self.size > 0.9 * self.settings.max:
                 path.unlink()
-                self.bytes -= state.st_size
+                self.size -= size
 
-    def _proof(self, key: str, data: bytes) -> bytes:
-        return hmac.digest(self._secret, b"answer " + key.encode() + data, "sha256")
+    def _sealed(self, key: str, data: bytes) -> bytes:
+        """Return the data behind a proof that it was written for this key."""
+        return hmac.digest(self.secret, b"answer " + key.encode() + data, "sha256") + data
 
 
 # Flights
@@ -173,35 +177,32 @@ class Flight:
 
     def land(self, sending: Sending, usage: Usage, cost_usd: float | None) -> None:
         """Give the answer, which was served, to all who wait; unless it is not whole, or comes from elsewhere than the key says."""
-        answer, client, asked = sending.answer, sending.client, sending.call.asked
-        body = self.body.decode("utf-8", "surrogateescape")
-        is_whole = answer is not None and answer.final and (not asked.stream or _ENDS.get(asked.endpoint, "") in body[-_END_CHARS:])
-        if client is None or not is_whole or len(self.body) > self.most or sending.send.fallback or sending.source not in self.sources:
+        answer, client, asked, body = sending.answer, sending.client, sending.call.asked, bytes(self.body)
+        if answer is None or client is None or len(body) > self.most or sending.send.fallback or sending.source not in self.sources:
             return
-        self.landed.set_result(Kept(client.headers.get("Content-Type", ""), sending.context.clock.wall(), usage, cost_usd, body))
+        if answer.final and (not asked.stream or _ENDS.get(asked.endpoint, b"") in body[-_END_BYTES:]):
+            self.landed.set_result(Kept(client.headers.get("Content-Type", ""), sending.context.clock.wall(), usage, cost_usd, body))
 
 
 class Answers:
     """All kept answers. Belongs to one event loop."""
 
-    def __init__(self, place: Path, secret: bytes, settings: AnswerCache, context: RequestContext) -> None:
+    def __init__(self, context: RequestContext, shelf: Shelf) -> None:
         """Learns what the account says that kept answers saved: blocks."""
-        self.settings = settings
-        self._secret = secret
+        self.shelf = shelf
         self._context = context
-        self._shelf = Shelf(place, secret, settings)
         self._saved = context.account.ask(queries.saved)
         self._flights: dict[tuple[str, str], Flight] = {}
         """By key and class: nobody waits for the turn of a class that is less urgent."""
         self._thread = ThreadPoolExecutor(1, "answers")
         """It does one thing after the other: who looks finds what was handed over before."""
-        self._thread.submit(self._shelf.trim).add_done_callback(self._done)
+        self._thread.submit(shelf.trim).add_done_callback(self._done)
 
     def shape(self) -> dict[str, Any]:
         """Return what the status page says."""
-        if not self._shelf.place.exists():  # a person removed all of them
-            self._shelf.bytes = 0
-        return {"bytes": self._shelf.bytes, **self._saved}
+        if not self.shelf.place.exists():  # a person removed all of them
+            self.shelf.size = 0
+        return {"bytes": self.shelf.size, **self._saved}
 
     async def serve(self, call: ProxiedRequest, take: Callable[[int], None]) -> web.StreamResponse:
         """Serve a request that takes tokens. `take` finds room for a kept answer. Raises as `forward` does, and Turned."""
@@ -213,10 +214,10 @@ class Answers:
         while flight := self._flights.get(place):
             if kept := await asyncio.shield(flight.landed):
                 return await self._play(call, kept, take)
-        flight = self._flights[place] = Flight(sources, self.settings.answer_max)
+        flight = self._flights[place] = Flight(sources, self.shelf.settings.answer_max)
         try:
             loop, now = asyncio.get_running_loop(), self._context.clock.wall()
-            if (kept := await loop.run_in_executor(self._thread, self._shelf.read, key, now)) is None:
+            if (kept := await loop.run_in_executor(self._thread, self.shelf.read, key, now)) is None:
                 return await forward(self._context, call._replace(flight=flight))
             flight.landed.set_result(kept)
             return await self._play(call, kept, take)
@@ -225,7 +226,7 @@ class Answers:
             if not flight.landed.done():
                 flight.landed.set_result(None)
             elif flight.body and (fresh := flight.landed.result()):
-                self._thread.submit(self._shelf.write, key, fresh).add_done_callback(self._done)
+                self._thread.submit(self.shelf.write, key, fresh).add_done_callback(self._done)
 
     def _done(self, work: Future[None]) -> None:
         """What is not kept is asked again, so a failure is said, and no more."""
@@ -240,11 +241,11 @@ class Answers:
         telling = sorted(one for one in call.request.headers.items() if not _SAYS_NOTHING.fullmatch(one[0]))
         served = [(upstream.account, upstream.url, upstream.engine, key) for upstream, key in sources]
         about = (call.agent.project, served, call.asked.api, call.model, call.recognised.path, call.recognised.query, telling)
-        return hmac.digest(self._secret, repr(about).encode() + body, "sha256").hex()
+        return hmac.digest(self.shelf.secret, repr(about).encode() + body, "sha256").hex()
 
     async def _play(self, call: ProxiedRequest, kept: Kept, take: Callable[[int], None]) -> web.StreamResponse:
         """Give a kept answer, and write down that it was given."""
-        body, agent, clock = kept.body.encode("utf-8", "surrogateescape"), call.agent, self._context.clock
+        body, agent, clock = kept.body, call.agent, self._context.clock
         take(len(body))
         for name, more in (("hits", 1), ("tokens", kept.usage.total), ("usd", kept.cost_usd or 0.0)):
             self._saved[name] += more

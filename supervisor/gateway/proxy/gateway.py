@@ -213,13 +213,13 @@ class Gateway:
 
     def _keep_answers(self, settings: GatewaySettings) -> None:
         """Keep answers from now on, or none. Requests under way go on as they began."""
-        before, wanted = self.context.answers, settings.cache
-        if wanted is None or (before is not None and before.settings == wanted):
-            self.context.answers = before if wanted else None
-            return
-        from supervisor.gateway.proxy.answers import Answers  # most gateways keep none
+        before = self.context.answers
+        if settings.cache is None:
+            self.context.answers = None
+        elif before is None or before.shelf.settings != settings.cache:
+            from supervisor.gateway.proxy.answers import Answers, Shelf  # most gateways keep none
 
-        self.context.answers = Answers(self._place.home.answers, self._secret, wanted, self.context)
+            self.context.answers = Answers(self.context, Shelf(self._place.home.answers, self._secret, settings.cache))
 
     def _recorder(self, settings: GatewaySettings, keyring: Keyring) -> Recorder | None:
         if not settings.record:
