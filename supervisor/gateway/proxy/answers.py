@@ -264,8 +264,6 @@ class Answers:
             bound=kept.usage,
             expected=Usage(),
             bound_usd=kept.cost_usd,
-            session=call.asked.session,
-            body_key=call.body_key,
         )
         took_ms, output = 1000 * (clock.monotonic() - call.arrived_at), hashlib.sha256(body).hexdigest()
         self._context.account.kept_answer(row, SettledRow(KEPT, Usage(), 200, 0.0, total_ms=took_ms, body=call.body, output_sha256=output))
