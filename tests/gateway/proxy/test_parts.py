@@ -25,6 +25,7 @@ from supervisor.gateway.proxy.forward import Way, way
 from supervisor.host.clock import SystemClock
 from supervisor.host.paths import Home
 from supervisor.kernel.audit import LogFormat
+from supervisor.kernel.engines import Engine, EngineKind
 from supervisor.kernel.errors import Refused
 from supervisor.kernel.gateway_settings import Api, GatewaySettings, KeySource, Route, Upstream
 from supervisor.kernel.states import TaskClass
@@ -217,6 +218,33 @@ def test_ways_of_an_agent(routes: tuple[Route, ...], agent: Agent, expected: Way
     a = replace(A, models=("claude-opus-*",))
     found = way(GatewaySettings((a, B, LOCAL), routes), Api.ANTHROPIC, "claude-opus-4-8", {"a", "b", "local"}, agent)
     assert found == expected
+
+
+BY_WORK = (Route("*", "a", "small", work="trivial"), Route("*", "b", work="complex"), Route("*", "a"))
+
+
+@pytest.mark.parametrize(
+    ("work", "expected"),
+    [
+        ("trivial", Way(("a",), "small")),
+        ("simple", Way(("a",))),
+        ("complex", Way(("b",))),
+        ("", Way(("a",))),
+    ],
+)
+def test_ways_by_the_weight_of_work(work: str, expected: Way) -> None:
+    settings = GatewaySettings((A, B, LOCAL), BY_WORK)
+    assert way(settings, Api.ANTHROPIC, "claude-opus-4-8", {"a", "b", "local"}, Agent("n", 1), work) == expected
+
+
+def test_a_way_says_whether_an_engine_may_serve_it() -> None:
+    engine = Engine("box", EngineKind.ADOPTED)
+    box = Upstream("box.anthropic", Api.ANTHROPIC, "", account="box", models=("qwen",), engine=engine)
+    settings = GatewaySettings((A, box), (Route("tiny", "box", "qwen"),))
+    found = {
+        model: way(settings, Api.ANTHROPIC, model, {"a", "box.anthropic"}, Agent("n", 1)) for model in ("qwen", "tiny", "claude-opus-4")
+    }
+    assert {model: one.to_engine for model, one in found.items()} == {"qwen": True, "tiny": True, "claude-opus-4": False}
 
 
 def test_an_upstream_without_a_key_is_passed_over() -> None:

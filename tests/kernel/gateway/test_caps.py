@@ -95,6 +95,30 @@ def test_what_the_task_cost_before_a_restart_counts_also_for_one_that_is_known()
     assert play >> ask(2, poor, bound_usd=0.2) << sent(2)
 
 
+def test_a_task_that_used_up_its_engine_seconds_is_refused_by_engines_alone() -> None:
+    slow = Agent("slow", 1, engine_seconds_max=10.0)
+    play = Playbook(FREE) >> ask(1, slow, to_engine=True) << sent(1)
+    assert play >> Ended(1, End.SERVED, SERVED, engine_s=9.5) >> ask(2, slow, to_engine=True) << sent(2)
+    assert play >> Ended(2, End.CLIENT_GONE, None, engine_s=1.0) >> ask(3, slow, to_engine=True) << away(3, 402)
+    assert play >> ask(4, slow) << sent(4) >> ask(5, "other", to_engine=True) << sent(5)
+
+
+def test_a_waiting_request_is_refused_once_the_engine_seconds_are_used_up() -> None:
+    slow = Agent("slow", 1, engine_seconds_max=10.0, tokens_max=100_000)
+    play = (
+        Playbook(FREE) >> [ask(1, slow, to_engine=True, bound_tokens=60_000), ask(2, slow, to_engine=True, bound_tokens=60_000)] << sent(1)
+    )
+    assert play >> Ended(1, End.SERVED, SERVED, tokens=10, engine_s=10.0) << away(2, 402)
+
+
+def test_engine_seconds_from_before_a_restart_count() -> None:
+    slow = Agent("slow", 1, engine_seconds_max=10.0)
+    play = Playbook(FREE)
+    play.traffic.crew.spent("slow", 0.0, 0.0, 10.0)
+    play.traffic.crew.past("slow", 0.0, 5.0, play.now)
+    assert play >> ask(1, slow, to_engine=True) << away(1, 402)
+
+
 def test_without_a_price_a_cap_cannot_be_kept_and_the_request_says_so() -> None:
     play = (
         Playbook(FREE)
