@@ -115,7 +115,7 @@ _TABLE = {
     "trust": ("supervisor.cli.setup:command_trust", "Tell agents that you trust a repository, once."),
     "snapshot": ("supervisor.snapshots.commands:command_snapshot", "Prepare environments once, and start tasks from them."),
     "fork": ("supervisor.snapshots.commands:command_fork", "Open environments of a snapshot, to work in by hand."),
-    "capacity": ("supervisor.features.capacity:command", "Show how many agents the machine and the models carry."),
+    "capacity": ("supervisor.features.capacity.commands:command", "Show how many agents the machine and the models carry."),
     "gateway": ("supervisor.cli.gateway:command", "Show how the models' limits are shared, and what it costs."),
     "engine": ("supervisor.features.engines.commands:command", "Show the engines that serve models on this machine."),
     "metrics": ("supervisor.features.metrics.commands:command", "Let Prometheus scrape the crew."),

@@ -256,6 +256,11 @@ class Prices:
         kinds = (*new, *cached, ("cache_write_1h", hour))
         return sum(_rate(rates, kind, total_input) * tokens for kind, tokens in kinds if tokens) / 1e6
 
+    def rates(self, model: str) -> dict[str, float] | None:
+        """US dollars for a million tokens of each kind, in a request without long input; None when the price is not known."""
+        rates = self._rates(model)
+        return None if rates is None else {kind: _rate(rates, kind, 0) for kind in ("input", "output", "cache_read")}
+
     def bound(self, model: str, input_tokens: int, output_tokens: int) -> float | None:
         """The most that so many tokens can cost, however much of the input is written to a cache; None when the price is not known."""
         rates = self._rates(model)

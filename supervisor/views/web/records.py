@@ -19,9 +19,9 @@ from memory.note import Wanted, cleaned
 from memory.versions import Versions
 from memory.writing import QUARANTINE, limit, place
 from supervisor import contract
-from supervisor.features import capacity
 from supervisor.features.audit import rules as audit_rules
 from supervisor.features.audit.rules import Recorded, recorded
+from supervisor.features.capacity import commands as capacity
 from supervisor.host import audit_log, cores, secrets, untrusted_fs
 from supervisor.host.paths import Home
 from supervisor.kernel.audit import trusted

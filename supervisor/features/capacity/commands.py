@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import click
 
 from supervisor.client import common, protocol
+from supervisor.features.capacity.rules import PREMISES
 from supervisor.host.paths import home
 from supervisor.kernel.errors import one_line
 from supervisor.kernel.format import age, rfc3339, size
@@ -15,15 +17,32 @@ from supervisor.kernel.format import age, rfc3339, size
 ASK_S = 5.0
 
 
-@click.command()
+_GIVEN = [
+    click.Option(["--limit"], multiple=True, metavar="WHAT=NUMBER/PERIOD", help="Such as requests=60/min; several together."),
+    click.Option(["--kind"], default="claude", show_default=True, help="Whose measured use is taken."),
+    click.Option(["--model"], help="Take the price of this model."),
+    click.Option(["--local"], help="Own engine: an [engine.NAME], a GGUF file, or a model of docs/capacity.md."),
+    click.Option(["--measured"], type=click.Path(path_type=Path), help="What `nightcrew bench local --json` wrote."),
+    *(click.Option([f"--{name.replace('_', '-')}"], type=click.FloatRange(min=0), help=about) for name, (_, about) in PREMISES.items()),
+]
+
+
+@click.command(params=_GIVEN)
+@click.option("--what-if", is_flag=True, help="Reckon with the numbers below instead of those of the crew; each of them implies it.")
 @common.json_option
-def command(as_json: bool) -> None:
+def command(what_if: bool, as_json: bool, **given: Any) -> None:
     """Show how many agents the machine and the models carry, what binds, and what each kind of agent takes.
 
     \b
     nightcrew capacity
     nightcrew capacity --json
+    nightcrew capacity --what-if --limit requests=60/min --model gpt-4o-mini
     """
+    if what_if or any(value for name, value in given.items() if name != "kind"):
+        from supervisor.features.capacity import what_if as reckoning
+
+        reckoning.show(given, as_json=as_json)
+        return
     shape = protocol.call(home().daemon_socket, "capacity", {}, timeout_s=ASK_S)
     if as_json:
         common.print_json(**printed(shape))
