@@ -79,8 +79,9 @@ def _with_gateway() -> Home:
 
 
 @command.command()
+@click.option("--purge", is_flag=True, help="Remove every answer that is kept for the same request.")
 @common.json_option
-def cache(as_json: bool) -> None:
+def cache(as_json: bool, purge: bool) -> None:
     """Show which part of the input was read from caches, by agent and by beginning of the prompt, and where prompts stopped sharing.
 
     A prompt is computed again from the first byte that differs from the prompt before it. That place is named with the text around it
@@ -88,7 +89,12 @@ def cache(as_json: bool) -> None:
 
     \b
     nightcrew gateway cache
+    nightcrew gateway cache --purge
     """
+    if purge:
+        shutil.rmtree(home().answers, ignore_errors=True)
+        common.say("no answer is kept any more; what is under way may be")
+        return
     from supervisor.gateway.account import queries as reading
     from supervisor.gateway.account import schema
     from supervisor.views import gateway
@@ -124,18 +130,6 @@ def reload() -> None:
 
     pages.ask(_with_gateway(), pages.RELOAD, post=True, timeout_s=pages.RELOAD_S)
     common.say("the gateway has read its settings again")
-
-
-@command.command()
-@click.option("--purge", is_flag=True, required=True, help="Remove every kept answer.")
-def cache(purge: bool) -> None:  # noqa: ARG001 - required
-    """Remove the answers that are kept for the same request; `nightcrew gateway status` says what they save.
-
-    \b
-    nightcrew gateway cache --purge
-    """
-    shutil.rmtree(home().answers, ignore_errors=True)
-    common.say("no answer is kept any more; what is under way may be")
 
 
 @command.command()
