@@ -114,7 +114,7 @@ class Conversation:
         for place in range(1, len(self.messages)):
             if self._tokens() <= aim:
                 break
-            self._replace(place, _shortened(self.messages[place]))
+            self._replace(place, _shortened(self.messages[place], texts=True))
         return before - sum(self._sizes)
 
     def _replace(self, place: int, message: Message) -> None:
@@ -122,15 +122,17 @@ class Conversation:
         self._sizes[place] = _size(message)
 
 
-def _shortened(message: Message) -> Message:
-    return {**message, "content": [_short(block) for block in message["content"]]}
+def _shortened(message: Message, *, texts: bool = False) -> Message:
+    """With its results of tools shortened, and its texts where that is asked for."""
+    kinds = {"tool_result": ("content", "old result"), **({"text": ("text", "text")} if texts else {})}
+    return {**message, "content": [_short(block, *kinds.get(block["type"], ("", ""))) for block in message["content"]]}
 
 
-def _short(block: Block) -> Block:
-    text = block.get("content")
-    if block["type"] != "tool_result" or not isinstance(text, str) or len(text) <= 2 * KEPT:
+def _short(block: Block, key: str, what: str) -> Block:
+    text = block.get(key)
+    if not isinstance(text, str) or len(text) <= 2 * KEPT:
         return block
-    return {**block, "content": f"{text[:KEPT]}\n[nightcrew: {len(text) - KEPT} characters of this old result were left out]"}
+    return {**block, key: f"{text[:KEPT]}\n[nightcrew: {len(text) - KEPT} characters of this {what} were left out]"}
 
 
 def _marked(message: Message) -> Message:

@@ -64,6 +64,10 @@ class Habit:
         self.turns = 0
         self.used_at = 0.0
 
+    def least_input(self, body_bytes: float) -> int:
+        """Tokens of a body of which each is as long as those of the turn, among the last, with the longest."""
+        return round(body_bytes / max(self._ratios) + self.hidden)
+
     @property
     def known(self) -> bool:
         """At least one turn of its own was seen."""

@@ -103,7 +103,8 @@ class EngineSlots(Pool):
             what = "serves a model whose chat template has no place for tools, and this request brings some"
             do = f"send it without tools, or give [engine.{engine}] of the settings a model or a chat template that takes them"
             return TurnAway(ticket.id, 400, f"the engine {engine} {what}; {do}")
-        prompt, most = round(event.body_bytes / ticket.guess.habit.ratio + ticket.guess.habit.hidden), event.max_tokens or 1
+        # What fits must not be refused, so the estimate is on the low side; what does not fit after all the engine refuses itself.
+        prompt, most = ticket.guess.habit.least_input(event.body_bytes), event.max_tokens or 1
         if 0 < self.context < prompt + most:
             return TurnAway(ticket.id, 400, _too_long(prompt, most, self.context, engine))
         if ticket.refusals is not None and ticket.refusals.count >= TRIES:

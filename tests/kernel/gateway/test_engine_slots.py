@@ -189,9 +189,12 @@ def test_a_prompt_longer_than_a_slot_is_called_too_long() -> None:
 
 
 def test_the_estimate_follows_what_the_engine_counted() -> None:
-    book = play(engine(context=2000)) >> ask(0, max_tokens=900) << sent(0) >> Ended(0, End.SERVED, Usage(3000, 1))
-    book = book >> ask(1) << sent(1) >> Ended(1, End.SERVED, Usage(3000, 1))
-    assert book >> ask(2, max_tokens=900) << away(2, 400)
+    book = play(engine(context=2000))
+    for n in range(5):
+        book = book >> ask(n, max_tokens=900) << sent(n) >> Ended(n, End.SERVED, Usage(2400, 1))
+    assert book >> ask(9, max_tokens=900) << away(9, 400), "1.5 bytes a token, and not 3.6"
+    book = book >> ask(10, size=1600) << sent(10) >> Ended(10, End.SERVED, Usage(400, 1))
+    assert book >> ask(11, max_tokens=900) << sent(11), "what may fit is not refused"
 
 
 def test_a_smaller_context_that_the_engine_says_turns_away_who_waits() -> None:
