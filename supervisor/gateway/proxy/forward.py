@@ -451,10 +451,6 @@ class _Unserved(Exception):
         self.detail = detail
 
 
-class _Interrupted(Exception):
-    """A more urgent request needs its slot, and the client has seen nothing."""
-
-
 class _Response(web.StreamResponse):
     """Its headers go out together with its first piece, which is there already: one packet instead of two."""
 
@@ -534,6 +530,7 @@ class Sending:
     client: _Response | None = None
     began: bool = False
     interrupted: bool = False
+    reply: Reply | None = None
     tape: replay.Tape | None = None
     engine: Engine | None = None
     """What it is sent to, where that is an engine."""
@@ -549,14 +546,13 @@ class Sending:
         try:
             return await self._run()
         except _Unserved as unserved:
+            if self.interrupted and self.answer is not None:
+                self.answer.finish()
+                return self._ended(End.INTERRUPTED)
             self.answer = None
             self._settle(REFUSED, Usage(), str(unserved.why))
             self.context.log.say_seldom(f"{self.send.upstream}: {unserved.why}: {unserved.detail}")
             return Refused(self.call.ticket, unserved.why, unserved.observed, unserved.detail)
-        except _Interrupted:
-            if self.answer is not None:
-                self.answer.finish()
-            return self._ended(End.INTERRUPTED)
         except (asyncio.CancelledError, ConnectionError):
             if self.answer is not None:
                 self.answer.finish()  # what has passed of it is read to its end
@@ -621,7 +617,7 @@ class Sending:
     # The answer ---------------------------------------------------------------------------------------------------------------------
 
     async def _answered(self, reply: Reply, upstream: Upstream) -> web.StreamResponse:
-        self.status = reply.status
+        self.status, self.reply = reply.status, reply
         headers = reply.lower()
         if why := no_answer(upstream.name, reply):
             self._end(End.CUT if reply.unreadable else End.REJECTED)
@@ -662,13 +658,13 @@ class Sending:
         """Pass on each piece as it comes, and read it beside that."""
         held: list[bytes] = []
         try:
-            while chunk := await self._chunk(reply):
+            while chunk := await reply.chunk():
                 out = answer.feed(chunk)
                 if self.client is None:
                     self._check_first(answer)
                     held.append(out)
                     if self._withholds(reply):
-                        self._tell_began(answer, reply)
+                        self._tell_began(answer)
                         continue
                     self.client = await self._begin(reply, upstream)
                     out = b"".join(held)
@@ -678,29 +674,20 @@ class Sending:
                 if out:
                     self._record(out)
                     await self._write(self.client, out)
-                self._tell_began(answer, reply)
+                self._tell_began(answer)
         except Cut as error:
             if self.client is None:
                 raise Unreachable(f"{self.status}, then {error.why}") from None
             return self._cut(self.client, error.why)
+        if self.interrupted:  # an answer that ends with its connection
+            raise Unreachable("it was interrupted")
         return await self._finish(self.client or await self._begin(reply, upstream), answer, b"".join(held))
-
-    async def _chunk(self, reply: Reply) -> bytes:
-        """The next piece; empty at the end. Raises Cut, and _Interrupted once it was interrupted."""
-        try:
-            chunk = await reply.chunk()
-        except Cut:
-            if not self.interrupted:
-                raise
-        if self.interrupted:
-            raise _Interrupted
-        return chunk
 
     def _withholds(self, reply: Reply) -> bool:
         """Whether its client is to see nothing yet."""
         if not self.send.withhold or reply.is_whole:
             return False
-        return not self.call.asked.stream or self.context.clock.monotonic() - (self.sent_at or 0.0) < _WITHHELD_S
+        return self.interrupted or not self.call.asked.stream or self.context.clock.monotonic() - (self.sent_at or 0.0) < _WITHHELD_S
 
     async def _join(self, reply: Reply, answer: Answer, upstream: Upstream) -> web.StreamResponse:
         """Collect a stream that its client did not ask for. The client has seen nothing of one that breaks off, so it is tried again."""
@@ -725,19 +712,21 @@ class Sending:
         await self._write(client, out, last=True)
         return client
 
-    def _tell_began(self, answer: Answer, reply: Reply) -> None:
+    def _tell_began(self, answer: Answer) -> None:
         may_cut = self.send.withhold and self.client is None
         if self.began or not (answer.began or (may_cut and answer.output_so_far_bytes)):
             return
         self.began = True
         if may_cut:
-            self.context.admission.cuts[self.call.ticket] = lambda: self._interrupt(reply)
+            self.context.admission.cuts[self.call.ticket] = self._interrupt
         if may_cut or answer.usage is not None:
             self.context.admission.tell(Began(self.call.ticket, answer.usage))
 
-    def _interrupt(self, reply: Reply) -> None:
+    def _interrupt(self) -> None:
+        """A more urgent request needs its slot, and its client has seen nothing: it ends as unserved, and is sent again."""
         self.interrupted = True
-        reply.hang_up()
+        if self.reply is not None:
+            self.reply.hang_up()
         self.context.log.say_seldom(f"{self.send.upstream}: a batch request was interrupted for an interactive one")
 
     def _check_first(self, answer: Answer) -> None:
