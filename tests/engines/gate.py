@@ -29,6 +29,8 @@ def say(gate: kit.Gate, state: EngineState = EngineState.READY, **facts: Any) ->
     upstreams = tuple(replace(one, url=record.url) if one.engine is not None else one for one in context.settings.upstreams)
     context.settings = replace(context.settings, upstreams=upstreams)
     context.admission.tell(EngineChanged("local", record))
+    if (engines := getattr(context, "engines", None)) is not None:
+        engines.look()  # it would see the file a moment later
 
 
 @asynccontextmanager
