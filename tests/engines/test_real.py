@@ -7,6 +7,7 @@ import os
 import subprocess
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 from supervisor.gateway.proxy.upstreams import Timeouts
@@ -26,7 +27,7 @@ server = xllamacpp.Server(options)
 print(server.listening_address, flush=True)
 threading.Event().wait()
 """
-SYSTEM = "You are an agent of a crew, and you answer in one short line. " * 36
+SYSTEM = "You are an agent of a crew, and you answer in one short line. " * 33
 
 
 @pytest.mark.skipif(not PYTHON, reason="NIGHTCREW_ENGINE_PYTHON names no Python with xllamacpp")
@@ -41,8 +42,10 @@ async def test_three_that_begin_at_once_share_what_one_slot_holds(tmp_path: Path
             assert server.stdout is not None
             url = (await asyncio.to_thread(server.stdout.readline)).strip()
             assert url.startswith("http://"), url
-            async with kit.gateway(tmp_path, settings, timeouts=Timeouts(first_byte_s=600.0)) as gate:
+            patient = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=600))
+            async with patient, kit.gateway(tmp_path, settings, timeouts=Timeouts(first_byte_s=600.0)) as gate:
                 at(gate, url)
+                gate.session = patient
                 token = gate.crew.agent()
                 first = await gate.post(CHAT, ask(SYSTEM, "one", max_tokens=4, temperature=0), token)
                 assert first.json["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
@@ -52,6 +55,13 @@ async def test_three_that_begin_at_once_share_what_one_slot_holds(tmp_path: Path
                 usages = [answer.json["usage"] for answer in found]
                 cold = [usage["prompt_tokens"] - usage["prompt_tokens_details"]["cached_tokens"] for usage in usages]
                 assert max(cold) < 20, usages
+                other = "Another crew answers here, in one short line and no more. " * 36
+                found = await asyncio.gather(
+                    *(gate.post(CHAT, ask(other, turn, max_tokens=4), token) for turn in ("six", "seven", "eight"))
+                )
+                usages = [answer.json["usage"] for answer in found]
+                cold = [usage["prompt_tokens"] - usage["prompt_tokens_details"]["cached_tokens"] for usage in usages]
+                assert sum(count > 20 for count in cold) == 1, "the first; the second was computed alone, and is a hit of its own"
                 said = await gate.post(MESSAGES, message(SYSTEM, "five", max_tokens=4), token)
                 assert said.json["content"][0]["text"]
                 assert said.json["usage"]["input_tokens"] < 20, said.json
