@@ -98,10 +98,10 @@ class Route:
     """Only for tasks of this class."""
     size: str = ""
     """Only for tasks that say this size."""
-    work: str = ""
-    """Only for requests of this weight, one of `spec.WORK`."""
     fallback: str = ""
     """Model that answers in place of the one that is sent, for batch tasks; see `fallback`."""
+    work: str = ""
+    """Only for requests of this weight, one of `spec.WORK`."""
 
 
 @dataclass(frozen=True, slots=True)

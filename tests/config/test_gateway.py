@@ -106,6 +106,12 @@ def test_a_route_of_a_class_and_size_with_a_fallback(tmp_path: Path) -> None:
     assert found.policy.fallback_at == 0.5
 
 
+def test_a_route_by_the_weight_of_work(tmp_path: Path) -> None:
+    found = load(tmp_path, '[[route]]\nmodel = "*"\nwork = "trivial"\nas = "small"')
+    assert found.routes == (Route("*", "", "small", work="trivial"),)
+    assert "trivial" in refused(tmp_path, '[[route]]\nmodel = "*"\nwork = "hard"')
+
+
 @pytest.mark.parametrize(
     ("rate", "limit", "period"), [("60/min", 60, 60), ("5/s", 5, 1), ("1.5 / hour", 1.5, 3600), ("200/day", 200, 86400), ("7/m", 7, 60)]
 )

@@ -262,7 +262,7 @@ def test_the_template_shows_the_true_defaults() -> None:
     # The first eight have none, and say so; of the last two only what is tighter than the default can be said.
     without = ["timeout", "cores", "tpm_max", "cost_max", "memory_max", "disk_max", "processes_max", "cpu_max", "sandbox", "network"]
     without += ["model", "steps_max", "on_loss", "same_path"]
-    without += ["tokens_max", "size"]
+    without += ["tokens_max", "size", "engine_seconds_max", "work"]
     given = {key: value for key, value in shape["defaults"].items() if key not in without}
     assert task_keys.Shared.model_validate(given) == task_keys.Shared()
     assert project.AnalyzeModel.model_validate(shape["analyze"]) == project.AnalyzeModel()

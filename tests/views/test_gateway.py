@@ -241,6 +241,17 @@ def test_who_is_raised_is_seen_and_nobody_else_has_the_column() -> None:
     assert "RAISED" in heading and "x1.3" in cart + lint and (cart + lint).count(" x") == 1
 
 
+def test_what_engines_spend_is_shown_where_there_are_any() -> None:
+    assert "ENGINE" not in shown(shape(agent("1121-k3f9/lint"))) and "engine" not in shown(shape())
+    what = shape(agent("1121-k3f9/lint"), agent("1121-k3f9/docs"))
+    what["agents"][0]["figures"] |= {"engine_s": 62.0, "kv_bytes": 3 * 2**20}
+    what["engines"] = [{"name": "box", "memory": 2**30, "gpu_memory": None}, {"name": "card", "memory": 2**30, "gpu_memory": 2**34}]
+    heading, *lines = shown(what).partition("AGENT")[2].splitlines()
+    lint, docs = sorted(lines[:2], reverse=True)
+    assert "ENGINE" in heading and "KV" in heading and "1m02s" in lint and "3.0 MiB" in lint and "MiB" not in docs
+    assert lines[2:] == ["engine box  1.0 GiB of memory", "engine card  1.0 GiB of memory, 16.0 GiB on GPUs"]
+
+
 def test_where_there_never_was_a_gateway_there_is_nothing(home: Home) -> None:
     assert gateway.look(home, NOW) is None
     assert list(home.root.iterdir()) == [], "looking leaves nothing behind"

@@ -179,7 +179,7 @@ def _engine_slots(settings: GatewaySettings, asked: MapAsked) -> int:
     if engine is None:
         return 0
     record = engines.read(home(), engine.name)
-    return record.slots if record is not None and record.slots else engine.slots
+    return (record and record.slots) or engine.slots
 
 
 # Sources

@@ -29,11 +29,10 @@ def weigh(asked: Asked, size: int, word: str, *, raised: bool) -> tuple[str, str
 
 
 def _measured(asked: Asked, size: int) -> tuple[str, str]:
-    trivial, simple, complex_ = WORK
     if size > LONG_BYTES:
-        return complex_, "long prompt"
+        return "complex", "long prompt"
     if asked.tools:
-        return (complex_, "tools and a long history") if asked.turns > LONG_TURNS else (simple, "tools")
+        return ("complex", "tools and a long history") if asked.turns > LONG_TURNS else ("simple", "tools")
     if size > SHORT_BYTES or asked.turns > SHORT_TURNS:
-        return simple, "no tools"
-    return trivial, "short prompt without tools"
+        return "simple", "no tools"
+    return "trivial", "short prompt without tools"

@@ -266,7 +266,7 @@ def _task(task: Shape, *, models: bool) -> list[Line]:
 
 
 def _routes(found: Sequence[Shape]) -> list[Block]:
-    rows: list[list[Line]] = [list(figures.work(one)) for one in found]
+    rows: list[list[Line]] = [[weight, code(to), *rest] for weight, to, *rest in map(figures.work, found)]
     return [Table(list(figures.WORK), rows)] if rows else []
 
 

@@ -167,3 +167,16 @@ def test_a_title_of_nothing_but_spaces() -> None:
 )
 def test_backticks_mark_code(text: str, parts: list[tuple[bool, str]]) -> None:
     assert document.pieces(text) == parts
+
+
+def test_routes_by_the_weight_of_work_are_one_table_with_dollars_or_engine_seconds() -> None:
+    known = {"requests": 4, "tokens": 61_000.0, "done": 2, "gate_failed": 1, "raised": 0}
+    routes = [{"account": "box", "model": hostile, "work": "trivial", "usd": 0.0, "engine_s": 61.4, **known} for hostile in HOSTILE] + [
+        {"account": "sim", "model": "opus", "work": "complex", "usd": 0.33, "engine_s": 0.0, **known}
+    ]
+    text = pages.render_markdown(report(routes=routes))
+    check_inert(flat(PARSER.parse(text)))
+    (line,) = [line for line in text.splitlines() if "opus" in line]
+    assert [cell.strip() for cell in line.strip("|").split("|")] == ["complex", "`sim opus`", "4", "61k", "`$0.33`", "2", "1", "0"]
+    assert text.count("61 s of an engine") == len(HOSTILE)
+    assert "weight of work" not in pages.render_markdown(report(routes=[]))
