@@ -422,7 +422,10 @@ def test_the_account_of_the_gateway_is_recovered_in_the_same_way(tmp_path: Path)
     with contextlib.closing(sqlite.connect(path, book=ACCOUNT)) as db:
         for number in range(3):
             with sqlite.transaction(db, path, book=ACCOUNT):
-                db.execute("UPDATE request SET input_sha256 = ? WHERE id = (SELECT max(id) FROM request)", (BodyDigest(bytes([number])),))
+                db.execute(
+                    "UPDATE request SET input_sha256 = ? WHERE id = (SELECT max(id) FROM request)",
+                    (BodyDigest(bytes([number]), lambda: None),),
+                )
         before = list(db.iterdump())
     spoil(path)
     assert recover(path, ACCOUNT, "T", lambda _: [], lambda _: None).lost == []
