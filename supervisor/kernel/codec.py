@@ -66,9 +66,8 @@ def brief(value: Any) -> Any:
     return {name: one for name, default in _defaults(value.__class__).items() if (one := getattr(value, name)) != default}
 
 
-def dumps(value: Any) -> str:
-    """`value` as JSON, with every dataclass in it as an object."""
-    return json.dumps(value, default=shape)
+dumps = json.JSONEncoder(default=shape).encode
+"""Convert a value to JSON, with every dataclass in it as an object. `json.dumps` with a `default` would make an encoder at each call."""
 
 
 def load(kind: type[T], shape: Mapping[str, Any]) -> T:
