@@ -26,8 +26,8 @@ from pathlib import Path
 
 NIGHTCREW = (sys.executable, "-I", "-m", "supervisor.cli.main")
 COLD = "NIGHTCREW_TEST_COLD" in os.environ or not hasattr(os, "pidfd_open")
-_ROOM = 4096
-"""Bytes of a command line that /proc can show of a fork."""
+_ROOM = 9000
+"""Bytes of a command line that /proc can show of a fork: two of the longest paths, as a zygote's own forks have (`agents.zygote`)."""
 _SHARED = "NIGHTCREW_TEST_WARM"
 """Where the socket is of the process that `shared` started."""
 
@@ -167,7 +167,7 @@ class _Server:
             self._socket.connect(place)
             return subprocess.Popen(
                 [sys.executable, "-I", str(program), str(listener.fileno()), "x" * _ROOM],
-                env={name: text for name, text in os.environ.items() if not name.startswith("NIGHTCREW_")},
+                env={name: text for name, text in os.environ.items() if not name.startswith("NIGHTCREW_")} | {"_": "." * 256},  # for a tag
                 stdin=subprocess.DEVNULL,
                 pass_fds=[listener.fileno()],
                 start_new_session=True,

@@ -1,9 +1,11 @@
 """Imports nightcrew once and forks it as often as somebody asks who is connected to its socket (a handle that listens, its first argument).
 Ends when who connected first is gone.
 
+What a supervisor starts for long, its gateway and the zygote of our own agents, is forked too, by a second process (`_nurse`).
+
 It also finds out once which sandboxes work here, reads our kinds of agent, and makes a ledger and an account, of which a fork that makes
 one copies the pages. A fork imports by itself what few tests run and much hangs
-on: the measurements, the server of MCP, and the agents, of which the SDK alone is 3,000 modules and a second.
+on: the measurements, the server of MCP, and the agents, of which the SDK alone is 3,000 modules and two seconds.
 """
 
 from __future__ import annotations
@@ -14,10 +16,13 @@ import importlib
 import json
 import os
 import pkgutil
+import select
 import selectors
+import shutil
 import signal
 import socket
 import sqlite3
+import subprocess
 import sys
 import tempfile
 import traceback
@@ -26,12 +31,14 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
+from agents import compiling, zygote
 from agents.kinds import kinds
 from agents.runner import warm
 from agents.zygote.server import threads
 from supervisor.gateway import lifecycle
 from supervisor.gateway.account import schema
 from supervisor.sandbox import executors
+from supervisor.server import gateway_process
 from supervisor.store import sqlite
 
 _PACKAGES = ("supervisor", "memory", "worktrees", "nightcrew")
@@ -53,14 +60,21 @@ def main() -> None:
     Counter([]), Counter(iter(()))  # whether these are mappings is asked of each class of all those modules, and kept too
     lifecycle.Reading = _Reading  # type: ignore[misc]  # a quarter of a second at each start
     _copy_schemas(sqlite.LEDGER, schema.ACCOUNT)  # a fifth of a supervisor's start
+    nursery = _open_nursery()
+    clients = tempfile.mkdtemp(prefix="nightcrew-clients-")
+    _keep_clients(Path(clients))
     sys.modules.pop(_MAIN, None)
     assert threads() == 1, "a fork would have the locks of a thread and not the thread"
     gc.collect()
     gc.freeze()
     warm.prepare()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with socket.socket(fileno=int(sys.argv[1])) as listener:
-        _serve(listener, os.fork)
+    _start_nurse(nursery)
+    try:
+        with socket.socket(fileno=int(sys.argv[1])) as listener:
+            _serve(listener, os.fork)
+    finally:  # not by `atexit`, nor by what uses it: forks run that
+        shutil.rmtree(clients)
 
 
 def _copy_schemas(*books: sqlite.Book) -> None:
@@ -127,6 +141,163 @@ class _Child:
 
     def kill(self) -> None:
         os.kill(self._pid, signal.SIGKILL)
+
+
+# What a supervisor starts for long
+# ---------------------------------
+# A gateway and a zygote of our own agents begin by importing, for one second and for three. Where a fork of ours starts one as the product
+# does, with `subprocess.Popen`, it has it from the nurse instead: a process that imports the agents when one is first asked for.
+# To the supervisor it is the same but for its parent: it ends, outlives it and is seen in /proc as any other.
+
+
+_AGENTS = "nightcrew.plugins.builtin.preload"
+_ROOM = {"NIGHTCREW_ROOM": "."}  # as a zygote gives itself when it starts over, for which this process was started with room enough
+
+
+class _Subprocess:
+    """`subprocess` as the modules see it that start a gateway or a zygote."""
+
+    def __init__(self, nursery: str) -> None:
+        self._nursery = nursery
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(subprocess, name)
+
+    def Popen(self, argv: list[str], **how: Any) -> subprocess.Popen[bytes]:  # noqa: N802 - its name there
+        if argv[2:4] == ["-m", "supervisor.gateway"]:
+            return _Nursed(self._nursery, argv, **how)
+        if argv[4:5] == ["agents.zygote"] and argv[6:8] == ["--preload", _AGENTS] and "--path" not in argv:
+            env = {name: text for name, text in how.pop("env").items() if name != "LC_ALL"} | {"LC_CTYPE": "C.UTF-8"} | _ROOM
+            return _Nursed(self._nursery, [*argv, "--room", "."], env=env, **how)
+        return subprocess.Popen(argv, **how)
+
+
+class _Nursed(subprocess.Popen[bytes]):
+    """As much of Popen as it takes: a child of the nurse, which reaps it and then says its status to us, if we are there."""
+
+    def __init__(self, nursery: str, argv: list[str], *, cwd: str | Path, env: dict[str, str], stdout: int, stderr: int, **_: Any) -> None:
+        self.args, self.returncode = argv, None
+        self.stdin = self.stdout = self.stderr = None
+        umask = os.umask(0o77)
+        os.umask(umask)
+        self._nurse = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._nurse.connect(nursery)
+        with tempfile.TemporaryFile() as paper:
+            order = {"do": "start", "argv": argv, "cwd": os.fspath(cwd), "env": env, "session": True, "umask": umask}
+            paper.write(json.dumps(order).encode("utf-8", "surrogateescape"))
+            paper.flush()
+            socket.send_fds(self._nurse, [b"?"], [paper.fileno(), stdout, stderr])
+        self.pid = int(json.loads(self._nurse.recv(4096))["number"])
+
+    def poll(self) -> int | None:
+        return self._ended(0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        status = self._ended(timeout)
+        if status is None:
+            raise subprocess.TimeoutExpired(self.args, timeout or 0)
+        return status
+
+    def _ended(self, timeout: float | None) -> int | None:
+        if self.returncode is None:
+            look = select.poll()
+            look.register(self._nurse, select.POLLIN)
+            if look.poll(None if timeout is None else timeout * 1000):
+                self.returncode = int(self._nurse.recv(64) or -signal.SIGKILL)
+                self._nurse.close()
+        return self.returncode
+
+
+def _keep_clients(place: Path) -> None:
+    """Have forks copy from `place` the small clients in C that a supervisor compiles for its home; the first that needs one compiles it."""
+    compile_in = compiling.build
+
+    def copy_or_compile(source: Path, directory: Path) -> Path | None:
+        if os.environb.get(b"PATH") != _PATH:  # it may lead to no compiler, or to one that does not work
+            return compile_in(source, directory)
+        made = compile_in(source, place)
+        if made is None or (target := directory / made.name).exists():
+            return made and compile_in(source, directory)
+        draft = Path(tempfile.mkdtemp(prefix=".client-", dir=directory)) / "client"
+        shutil.copy(made, draft)
+        draft.rename(target)
+        draft.parent.rmdir()
+        return target
+
+    compiling.build = copy_or_compile
+
+
+def _open_nursery() -> socket.socket:
+    """Where forks find the nurse: an address that is no file."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener.bind("")  # the kernel chooses one that nobody has
+    listener.listen(64)
+    for module in (gateway_process, zygote.lifecycle):
+        module.subprocess = _Subprocess(listener.getsockname())  # type: ignore[attr-defined]
+    return listener
+
+
+def _start_nurse(listener: socket.socket) -> None:
+    """It lives as long as this process."""
+    ours, theirs = socket.socketpair()
+    if os.fork() == 0:
+        try:
+            ours.close()
+            _nurse(listener, theirs)
+        except BaseException:  # noqa: BLE001 - a forked child: nothing may unwind into its parent's frames
+            traceback.print_exc()
+        os._exit(70)
+    listener.close()
+    theirs.close()
+    _kept.append(ours)
+
+
+_kept: list[socket.socket] = []
+
+
+def _nurse(listener: socket.socket, parent: socket.socket) -> None:
+    """Fork what each who connects orders, once, and say its status there when it has ended. Ends with the process that forked it."""
+    os.closerange(3, min(listener.fileno(), parent.fileno()))
+    callers: dict[int, tuple[int, socket.socket]] = {}
+    look = select.poll()
+    for each in (listener, parent):
+        look.register(each, select.POLLIN)
+    while True:
+        for handle, _ in look.poll():
+            if handle == parent.fileno():
+                os._exit(0)
+            elif handle == listener.fileno():
+                caller, _ = listener.accept()
+                pid = _nursed(caller)
+                life = os.pidfd_open(pid)
+                callers[life] = pid, caller
+                look.register(life, select.POLLIN)
+            else:
+                look.unregister(handle)
+                pid, caller = callers.pop(handle)
+                status = _reap(pid)
+                os.close(handle)
+                with caller, contextlib.suppress(OSError):
+                    caller.send(str(status).encode())
+
+
+def _nursed(caller: socket.socket) -> int:
+    """Do the order of this caller: the pid of what was started."""
+    _, handles, _, _ = socket.recv_fds(caller, 1, 8)
+    with open(handles[0], "rb") as paper:
+        paper.seek(0)
+        order = json.load(paper)
+    if _AGENTS in order["argv"] and _AGENTS not in sys.modules:
+        importlib.import_module(_AGENTS)
+        gc.collect()
+        gc.freeze()
+        warm.prepare()
+        warm.prepare = lambda: None  # of a zygote, for its forks: it would copy what it has in common with us
+    pid = _fork(order, handles[1:], (), os.fork)
+    for handle in handles[1:]:
+        os.close(handle)
+    caller.send(json.dumps({"number": pid}).encode())
+    return pid
 
 
 def _serve(listener: socket.socket, fork: Callable[[], int]) -> None:
