@@ -150,7 +150,7 @@ class _Child:
 # To the supervisor it is the same but for its parent: it ends, outlives it and is seen in /proc as any other.
 
 
-_AGENTS = "nightcrew.plugins.builtin.preload"
+_OURS = ("nightcrew.", "supervisor.")
 _ROOM = {"NIGHTCREW_ROOM": "."}  # as a zygote gives itself when it starts over, for which this process was started with room enough
 
 
@@ -163,10 +163,10 @@ class _Subprocess:
     def __getattr__(self, name: str) -> object:
         return getattr(subprocess, name)
 
-    def Popen(self, argv: list[str], **how: Any) -> subprocess.Popen[bytes]:  # noqa: N802 - its name there
+    def Popen(self, argv: list[str], **how: Any) -> subprocess.Popen[bytes]:
         if argv[2:4] == ["-m", "supervisor.gateway"]:
             return _Nursed(self._nursery, argv, **how)
-        if argv[4:5] == ["agents.zygote"] and argv[6:8] == ["--preload", _AGENTS] and "--path" not in argv:
+        if argv[4:5] == ["agents.zygote"] and argv[7].startswith(_OURS) and "--path" not in argv:
             env = {name: text for name, text in how.pop("env").items() if name != "LC_ALL"} | {"LC_CTYPE": "C.UTF-8"} | _ROOM
             return _Nursed(self._nursery, [*argv, "--room", "."], env=env, **how)
         return subprocess.Popen(argv, **how)
@@ -258,7 +258,8 @@ _kept: list[socket.socket] = []
 def _nurse(listener: socket.socket, parent: socket.socket) -> None:
     """Fork what each who connects orders, once, and say its status there when it has ended. Ends with the process that forked it."""
     os.closerange(3, min(listener.fileno(), parent.fileno()))
-    callers: dict[int, tuple[int, socket.socket]] = {}
+    asking: dict[int, socket.socket] = {}
+    living: dict[int, tuple[int, socket.socket]] = {}
     look = select.poll()
     for each in (listener, parent):
         look.register(each, select.POLLIN)
@@ -266,38 +267,61 @@ def _nurse(listener: socket.socket, parent: socket.socket) -> None:
         for handle, _ in look.poll():
             if handle == parent.fileno():
                 os._exit(0)
-            elif handle == listener.fileno():
+            if handle == listener.fileno():
                 caller, _ = listener.accept()
-                pid = _nursed(caller)
+                asking[caller.fileno()] = caller
+                look.register(caller, select.POLLIN)
+                continue
+            look.unregister(handle)
+            if handle in asking:
+                pid = _nursed(caller := asking.pop(handle))
+                if pid is None:
+                    caller.close()
+                    continue
                 life = os.pidfd_open(pid)
-                callers[life] = pid, caller
+                living[life] = pid, caller
                 look.register(life, select.POLLIN)
             else:
-                look.unregister(handle)
-                pid, caller = callers.pop(handle)
+                pid, caller = living.pop(handle)
                 status = _reap(pid)
                 os.close(handle)
-                with caller, contextlib.suppress(OSError):
+                with caller, contextlib.suppress(OSError):  # the supervisor may be gone
                     caller.send(str(status).encode())
 
 
-def _nursed(caller: socket.socket) -> int:
-    """Do the order of this caller: the pid of what was started."""
-    _, handles, _, _ = socket.recv_fds(caller, 1, 8)
+def _nursed(caller: socket.socket) -> int | None:
+    """Do the order of this caller: the pid of what was started; None where it was killed before it ordered."""
+    try:
+        _, handles, _, _ = socket.recv_fds(caller, 1, 8)
+    except ConnectionError:
+        return None
+    if not handles:
+        return None
     with open(handles[0], "rb") as paper:
         paper.seek(0)
         order = json.load(paper)
-    if _AGENTS in order["argv"] and _AGENTS not in sys.modules:
-        importlib.import_module(_AGENTS)
+    _get_ready([name for name in _preloaded(order["argv"]) if name not in sys.modules])
+    pid = _fork(order, handles[1:], (), os.fork)
+    for handle in handles[1:]:
+        os.close(handle)
+    with contextlib.suppress(OSError):
+        caller.send(json.dumps({"number": pid}).encode())
+    return pid
+
+
+def _preloaded(argv: list[str]) -> list[str]:
+    return argv[7].split(",") if "agents.zygote" in argv else []
+
+
+def _get_ready(modules: list[str]) -> None:
+    """Import them for all that come."""
+    if modules:
+        for name in modules:
+            importlib.import_module(name)
         gc.collect()
         gc.freeze()
         warm.prepare()
         warm.prepare = lambda: None  # of a zygote, for its forks: it would copy what it has in common with us
-    pid = _fork(order, handles[1:], (), os.fork)
-    for handle in handles[1:]:
-        os.close(handle)
-    caller.send(json.dumps({"number": pid}).encode())
-    return pid
 
 
 def _serve(listener: socket.socket, fork: Callable[[], int]) -> None:
