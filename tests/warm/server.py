@@ -1,7 +1,8 @@
 """Imports nightcrew once and forks it as often as somebody asks who is connected to its socket (a handle that listens, its first argument).
 Ends when who connected first is gone.
 
-What a supervisor starts for long, its gateway and the zygote of our own agents, is forked too, by a second process (`_nurse`).
+What a supervisor starts for long, its gateway and the zygote of our own agents, is forked too, by a second process (`_nurse`), and so is
+the supervisor that a command starts in a pane, by a third one (`_start_panes`).
 
 It also finds out once which sandboxes work here, reads our kinds of agent, and makes a ledger and an account, of which a fork that makes
 one copies the pages. A fork imports by itself what few tests run and much hangs
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import hashlib
 import importlib
 import json
 import os
@@ -27,14 +29,18 @@ import sys
 import tempfile
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
 from agents import compiling, zygote
 from agents.kinds import kinds
+from agents.runner import main as runner
 from agents.runner import warm
+from agents.tmux import Pane, Tmux
+from agents.zygote import server as zygotes_server
 from agents.zygote.server import threads
+from supervisor.client import start
 from supervisor.gateway import lifecycle
 from supervisor.gateway.account import schema
 from supervisor.sandbox import executors
@@ -70,6 +76,7 @@ def main() -> None:
     warm.prepare()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _start_nurse(nursery)
+    _start_panes(Path(clients))
     try:
         with socket.socket(fileno=int(sys.argv[1])) as listener:
             _serve(listener, os.fork)
@@ -243,16 +250,17 @@ def _start_nurse(listener: socket.socket) -> None:
     if os.fork() == 0:
         try:
             ours.close()
+            os.close(int(sys.argv[1]))
             _nurse(listener, theirs)
         except BaseException:  # noqa: BLE001 - a forked child: nothing may unwind into its parent's frames
             traceback.print_exc()
         os._exit(70)
+    _nurse_ends_with_us.append(ours)
     listener.close()
     theirs.close()
-    _kept.append(ours)
 
 
-_kept: list[socket.socket] = []
+_nurse_ends_with_us: list[socket.socket] = []
 
 
 def _nurse(listener: socket.socket, parent: socket.socket) -> None:
@@ -322,6 +330,60 @@ def _get_ready(modules: list[str]) -> None:
         gc.freeze()
         warm.prepare()
         warm.prepare = lambda: None  # of a zygote, for its forks: it would copy what it has in common with us
+
+
+# A supervisor in a pane
+# ----------------------
+# `nightcrew up -d`, and any command that needs a supervisor where none runs, starts one in a pane of tmux. There the product's own client
+# asks a zygote for it, as an agent's pane does; the pane, its terminal, its signals and its status are the supervisor's all the same.
+
+
+def _start_panes(place: Path) -> None:
+    """Have forks start supervisors by the client, where it can be compiled; its zygote lives some seconds longer than this process."""
+    client, door, us = zygote.build_client(place), place / "panes", os.getpid()
+    if client is None:
+        return
+    listener = socket.socket(socket.AF_UNIX, zygote.lifecycle.KIND)
+    listener.bind(str(door))
+    listener.listen(64)
+    _Supervisor.place = place
+    if os.fork() == 0:
+        try:
+            os.close(int(sys.argv[1]))
+            zygotes_server.runner = _Supervisor  # type: ignore[assignment,attr-defined]  # as much of the runner as it takes
+            zygotes_server.Server(listener, lambda: os.getppid() == us).serve()
+        except BaseException:  # noqa: BLE001 - a forked child: nothing may unwind into its parent's frames
+            traceback.print_exc()
+        os._exit(0)
+    listener.close()
+
+    class Panes(Tmux):
+        def spawn(self, name: str, argv: Sequence[str], cwd: Path, tags: Mapping[str, str], size: tuple[int, int] = (200, 50)) -> Pane:
+            if os.environb.get(b"PATH") == _PATH and argv[-1].startswith("/"):
+                umask = os.umask(0o77)
+                os.umask(umask)
+                order = {"session": False, "umask": umask, "cwd": os.fspath(cwd), "argv": argv}
+                _Supervisor.paper(place, argv[-1]).write_text(json.dumps(order), "utf-8", "surrogateescape")
+                argv = [str(client), str(door), *argv]
+            return super().spawn(name, argv, cwd, tags, size)
+
+    start.Tmux = Panes  # type: ignore[attr-defined]
+
+
+class _Supervisor:
+    """What is forked for a pane. The client says the last word of the command, and beside our socket lies all of it."""
+
+    __file__ = runner.__file__
+    place: Path
+
+    @staticmethod
+    def paper(place: Path, last: str) -> Path:
+        return place / hashlib.sha256(os.fsencode(last)).hexdigest()
+
+    @classmethod
+    def main(cls, last: str, *, forked: bool) -> NoReturn:  # noqa: ARG003 - the runner's
+        order = json.loads(cls.paper(cls.place, last).read_text("utf-8", "surrogateescape"))
+        _become({**order, "env": dict(os.environ)}, [])
 
 
 def _serve(listener: socket.socket, fork: Callable[[], int]) -> None:
