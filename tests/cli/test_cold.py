@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import psutil
 import pytest
 
+from supervisor.host import files
+from supervisor.server import lock
+from supervisor.server.attempts.zygotes import place_of
 from tests import warm
+from tests.gateway.kit import know_prices, upstream
+from tests.gateway.simulator import Simulator
 from tests.support import House, shell_task, wait_until
 
+AGENT = '[[tasks]]\nid = "agent"\nkind = "builtin"\nprompt = "Do it."\nsandbox = 0\n'
 
-@pytest.fixture(autouse=True)
+
+@pytest.fixture
 def cold(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warm, "COLD", True)
 
 
+@pytest.mark.usefixtures("cold")
 def test_a_day(house: House) -> None:
     daemon = house.start_daemon()
     assert not isinstance(daemon, warm.Forked)
@@ -32,3 +41,28 @@ def works(house: House, *verbs: str) -> None:
     for words in verbs:
         done = house.run(*words.split())
         assert done.returncode in (0, 1) and "Traceback" not in done.stderr and "itself failed" not in done.stderr, (words, done)
+
+
+@pytest.mark.parametrize("is_cold", [True, pytest.param(False, marks=pytest.mark.skipif(warm.COLD, reason="about forks"))])
+def test_an_agent_of_a_supervisor_in_a_pane(house: House, monkeypatch: pytest.MonkeyPatch, is_cold: bool) -> None:
+    """With its gateway and the process that forks it: all three begin from nothing, as a person's do, or all three are forks of ours."""
+    monkeypatch.setattr(warm, "COLD", is_cold)
+    files.private_dir(house.home.root)
+    know_prices(house.home)
+    with Simulator() as sim:
+        house.config.write_text(f"[limits]\ndisk_free_min = 0\n{upstream(house.home, sim.url)}")
+        sim.faults(text="It is done.")
+        assert "the gateway listens on" in house.run("up", "-d").stderr
+        house.ok("run", house.plan(AGENT))
+        assert house.task("agent").state == "done" and "It is done." in house.ok("logs", "agent")
+        supervisor, gateway = lock.holder(house.home.lock), house.gateway()
+        zygote = place_of(house.home, "kind builtin").read()
+        assert supervisor and gateway and zygote
+        from_nothing = [_begins_cold(pid) for pid in (supervisor, gateway.identity.pid, zygote.identity.pid)]
+    assert from_nothing == [is_cold] * 3
+
+
+def _begins_cold(pid: int) -> bool:
+    """Whether it is no fork of ours."""
+    parent = psutil.Process(pid).parent()
+    return parent is None or not any("tests/warm/server.py" in word for word in parent.cmdline())
