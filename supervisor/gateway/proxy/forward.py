@@ -687,7 +687,7 @@ class Sending:
         """Whether its client is to see nothing yet."""
         if not self.send.withhold or reply.is_whole:
             return False
-        return self.interrupted or not self.call.asked.stream or self.context.clock.monotonic() - (self.sent_at or 0.0) < _WITHHELD_S
+        return self.interrupted or self.context.clock.monotonic() - (self.sent_at or 0.0) < _WITHHELD_S
 
     async def _join(self, reply: Reply, answer: Answer, upstream: Upstream) -> web.StreamResponse:
         """Collect a stream that its client did not ask for. The client has seen nothing of one that breaks off, so it is tried again."""
@@ -695,10 +695,10 @@ class Sending:
 
         joined = Joined(self.call.asked.endpoint)
         try:
-            while chunk := await self._chunk(reply):
+            while chunk := await reply.chunk():
                 answer.feed(chunk)
                 joined.feed(chunk)
-                self._tell_began(answer, reply)
+                self._tell_began(answer)
             body = joined.finish()
         except (Cut, Broken) as error:
             raise Unreachable(f"{self.status}, then {error.why}") from None
