@@ -49,7 +49,9 @@ class EngineSlots(Pool):
         """It was ready since it failed; and it failed and was not."""
 
     def changed(self, record: EngineRecord | None) -> None:
-        """The engine's record is another one."""
+        """The engine's record is another one; told twice, it counts once."""
+        if record == self.record:
+            return
         self.record = record
         self._broken = self.state is EngineState.FAILED and not self._restarts
         if self.state in (EngineState.READY, EngineState.FAILED):

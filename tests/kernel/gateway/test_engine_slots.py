@@ -240,8 +240,9 @@ def test_an_engine_that_cannot_start_answers_with_its_reason() -> None:
 
 
 def test_a_crash_is_waited_out_once_and_no_more() -> None:
-    book = play() >> [ask(n) for n in range(3)] << sent(0) << sent(1) >> record(FAILED, why="killed") >> ask(3) >> record(STARTING)
+    book = play() >> [ask(n) for n in range(3)] << sent(0) << sent(1) >> [record(FAILED, why="killed")] * 2 >> ask(3) >> record(STARTING)
     assert book, "it was ready before, and is started again"
+    assert book >> record(STARTING)
     book = book >> Ended(0, End.CUT, None) >> Refused(1, Refusal.UNREACHABLE)
     book = book >> record(FAILED, why="killed") << away(1, 503) << away(2, 503) << away(3, 503)
     assert book
