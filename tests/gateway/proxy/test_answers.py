@@ -59,6 +59,9 @@ class Provider:
             events += b"data: " + json.dumps(CHAT_TEXT).encode() + b"\n\n"
             await connection.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n", events)
             connection.writer.close()
+        elif how == "half":  # cut by an upstream that does not say how long its answers are
+            await connection.send(b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n{"type":"message","n":1,"content":[')
+            connection.writer.close()
         elif shape.get("stream"):
             await connection.send(raw.STREAM, raw.chunk(raw.START), raw.chunk(text), raw.chunk(raw.END), raw.LAST)
         else:
@@ -462,8 +465,12 @@ async def test_errors_and_cut_answers_are_not_kept(tmp_path: Path) -> None:
         answer = await gate.post(MESSAGES, COLD_STREAM, token)
         assert answer.status == 200 and not is_hit(answer)
         assert not kept(gate.home), "it had neither usage nor end"
-        assert not is_hit(await gate.post(MESSAGES, COLD_STREAM, token))
+        provider.plan = ["half"]
+        assert (await gate.post(MESSAGES, COLD, token)).status == 200
+        assert not is_hit(await gate.post(MESSAGES, COLD, token))
         await kept_files(gate.home, 1)
+        assert not is_hit(await gate.post(MESSAGES, COLD_STREAM, token))
+        await kept_files(gate.home, 2)
 
 
 @pytest.mark.asyncio
