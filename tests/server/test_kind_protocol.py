@@ -112,6 +112,8 @@ def test_a_difference_to_the_gateways_account_is_noted() -> None:
     assert kind_protocol.notes(said, more) == (
         "its own account differs from the gateway's: output 20 against 1,020 tokens, $0.50 against $0.75",
     )
+    saved = Spent(input=0, output=0, cache_read=0, cache_write=0, estimated=0, cost_usd=0.0, kept=100)
+    assert kind_protocol.notes(said, saved) == (), "kept answers took nothing"
     guessed = Spent(input=10, output=1020, cache_read=30, cache_write=40, estimated=1)
     assert kind_protocol.notes(said, guessed) == (), "an estimate proves nothing"
 

@@ -70,6 +70,8 @@ def test_tokens_that_went_past_the_gateway_are_counted_once_against_every_cap(mo
         (Usage(100, 10), Spent(100, 10, 0, 0, 1, past=110), True, None),
         (Usage(150, 10), Spent(100, 10, 0, 0, 1, past=110), True, ({"input": 50, "output": 0, "cache_read": 0, "cache_write": 0}, None)),
         (Usage(150, 10), Spent(120, 10, 0, 0, 1, past=110), True, None),
+        (Usage(100, 10), Spent(0, 0, 0, 0, 0, kept=110), True, None),
+        (Usage(150, 10), Spent(50, 0, 0, 0, 0, kept=110), True, None),
         (None, Spent(0, 0, 0, 0, 0), True, None),
     ],
 )

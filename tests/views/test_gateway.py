@@ -282,3 +282,9 @@ def test_a_damaged_account_is_said(home: Home) -> None:
     home.gateway_account.write_bytes(b"no database" * 1000)
     with pytest.raises(LedgerError, match="the account is damaged"):
         gateway.look(home, NOW)
+
+
+def test_what_kept_answers_saved() -> None:
+    text = shown(shape() | {"cache": {"bytes": 3 * 2**20, "hits": 12, "tokens": 34_000, "usd": 1.5}})
+    assert "kept     3.0 MiB of answers, 12 requests answered, 34k tokens and $1.50 saved" in text
+    assert "kept" not in shown(shape())

@@ -130,9 +130,11 @@ def notes(said: Outcome, spent: Spent) -> tuple[str, ...]:
 
 
 def _differences(said: Outcome, spent: Spent) -> Iterator[str]:
-    """Where neither account is an estimate they count the same answers. The gateway's has those to cut connections and to agents inside
-    the agent as well."""
-    if said.usage is not None and spent.input is not None and not (spent.estimated or spent.kept):
+    """Where neither account is an estimate, and no kept answer was given, they count the same answers. The gateway's has those to cut
+    connections and to agents inside the agent as well."""
+    if spent.kept:
+        return
+    if said.usage is not None and spent.input is not None and not spent.estimated:
         for kind in _TOKENS:
             own, known = getattr(said.usage, kind), getattr(spent, kind) or 0
             if own != known:

@@ -20,6 +20,7 @@ from supervisor.host import files
 from supervisor.host.paths import Home
 from supervisor.kernel.gateway_settings import AnswerCache
 from supervisor.kernel.states import TaskClass
+from supervisor.server.attempts import model_usage
 from tests.gateway import kit
 from tests.gateway.proxy import raw
 from tests.gateway.simulator import SimSettings, running
@@ -232,6 +233,9 @@ async def test_same_request_is_answered_once_also_after_a_restart(tmp_path: Path
         assert (answered["agent"], answered["end"], answered["account"], answered["status"]) == ("run/b", "kept answer", "kept answer", 200)
         assert [answered[name] for name in ("input", "output", "cost_usd", "expected_input")] == [0, 0, 0.0, 0]
         assert answered["output_sha256"] == asked["output_sha256"]
+        spent = model_usage.of_attempt(gate.home, "run/b", 1, expected=True)
+        assert (spent.input, spent.cost_usd, spent.kept) == (0, 0.0, 40)
+        assert spent.notes == ("answers that were kept saved it 40 tokens",)
         (file,) = await kept_files(gate.home, 1)
         assert stat.S_IMODE(file.stat().st_mode) == 0o600 and stat.S_IMODE(file.parent.stat().st_mode) == 0o700
         cache = (await gate.status())["cache"]
