@@ -251,9 +251,11 @@ def _agents(agents: Sequence[Shape], width: int) -> Iterator[str]:
 
 
 def _routes(routes: Sequence[Shape]) -> Iterator[str]:
-    table = [[head.strip(":").upper() for head in WORK], *map(work, routes)] if routes else []
+    if not routes:
+        return
+    yield ""
+    table = [[head.strip(":").upper() for head in WORK], *map(work, routes)]
     widths = [max(map(columns, cells)) for cells in zip(*table, strict=True)]
-    yield from [""] if table else []
     for row in table:
         yield "  ".join(_padded(cell, most, left=True) for cell, most in zip(row, widths, strict=True))
 
