@@ -24,6 +24,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.host import files
+from tests import rounds
 from tests.independent.raw_provider import (
     PATHS,
     RawProvider,
@@ -689,7 +690,7 @@ def random_stream(draw: random.Random, number: int) -> str:
 def test_answers_without_the_key_arrive_byte_for_byte(gateway: Gateway, seed: int) -> None:
     draw = random.Random(seed)
     bodies = {name: (body, False) for name, body in harmless().items()}
-    bodies |= {f"stream {number}": (random_stream(draw, number), True) for number in range(40)}
+    bodies |= {f"stream {number}": (random_stream(draw, number), True) for number in range(rounds.examples(40))}
     fields = [("X-Odd", 'a  b;c="d"'), ("anthropic-organization-id", "org-1")]
     for name, (body, stream) in bodies.items():
         kind = EVENTS if stream else "application/json; charset=utf-8"

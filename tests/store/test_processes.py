@@ -93,7 +93,7 @@ def test_what_was_acknowledged_survives_the_writer(path: Path, tmp_path: Path, s
 
 
 @pytest.mark.parametrize(
-    ("claimers", "tasks", "kills"), [(6, 300, 12), pytest.param(16, 2000, 60, marks=[pytest.mark.soak, pytest.mark.timeout(1200)])]
+    ("claimers", "tasks", "kills"), [(6, 120, 6), pytest.param(16, 2000, 60, marks=[pytest.mark.soak, pytest.mark.timeout(1200)])]
 )
 def test_every_task_is_done_once_whoever_dies(
     path: Path, tmp_path: Path, start: Starter, claimers: int, tasks: int, kills: int, seed: int

@@ -37,7 +37,7 @@ async def one(gate: kit.Gate, token: str, body: bytes, rng: random.Random) -> st
     return "left"
 
 
-@pytest.mark.parametrize("number", [400, IN_FULL])
+@pytest.mark.parametrize("number", [150, IN_FULL])
 async def test_nothing_is_left_over(tmp_path: Path, number: int, seed: int) -> None:
     rng = random.Random(seed)
     limits = "learn = false\nrpm = 60000\nitpm = 10000000\notpm = 10000000\n"
