@@ -1,9 +1,9 @@
 """`nightcrew` for the tests, without the half second that Python takes to import it: forked from a process that has.
 
 The way of our own warm agents (`agents.runner.warm`): a fork runs the command as a new interpreter would, in a process of its own with the
-handles, directory, umask and environment it is given; limits and cores are those that pytest began with. So is what a
-forked supervisor starts for long: a gateway, a zygote, a supervisor in a pane (`server.py`). What it cannot show is a module
-that nobody imported, nor how a supervisor tries out its sandboxes as it starts, unless its PATH is another than pytest's.
+handles, directory, umask and environment it is given; limits and cores are those that pytest began with. What such a supervisor starts for
+long, a gateway or a zygote, is a fork too, and so is a supervisor that a command starts in a pane (`server.py`). What all this cannot show
+is a module that nobody imported, nor how a supervisor tries out its sandboxes as it starts, unless its PATH is another than pytest's.
 NIGHTCREW_TEST_COLD=1 starts every command as a new interpreter instead.
 """
 

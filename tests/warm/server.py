@@ -12,6 +12,7 @@ on: the measurements, the server of MCP, and the agents, of which the SDK alone 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import hashlib
 import importlib
@@ -66,9 +67,9 @@ def main() -> None:
     Counter([]), Counter(iter(()))  # whether these are mappings is asked of each class of all those modules, and kept too
     lifecycle.Reading = _Reading  # type: ignore[misc]  # a quarter of a second at each start
     _copy_schemas(sqlite.LEDGER, schema.ACCOUNT)  # a fifth of a supervisor's start
-    nursery = _open_nursery()
-    clients = tempfile.mkdtemp(prefix="nightcrew-clients-")
-    _keep_clients(Path(clients))
+    place = Path(tempfile.mkdtemp(prefix="nc-"))  # short: sockets lie there
+    nursery = _open_nursery(place)
+    _keep_clients(place)
     sys.modules.pop(_MAIN, None)
     assert threads() == 1, "a fork would have the locks of a thread and not the thread"
     gc.collect()
@@ -76,12 +77,12 @@ def main() -> None:
     warm.prepare()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _start_nurse(nursery)
-    _start_panes(Path(clients))
+    _start_panes(place)
     try:
         with socket.socket(fileno=int(sys.argv[1])) as listener:
             _serve(listener, os.fork)
     finally:  # not by `atexit`, nor by what uses it: forks run that
-        shutil.rmtree(clients)
+        shutil.rmtree(place)
 
 
 def _copy_schemas(*books: sqlite.Book) -> None:
@@ -234,10 +235,10 @@ def _keep_clients(place: Path) -> None:
     compiling.build = copy_or_compile
 
 
-def _open_nursery() -> socket.socket:
-    """Where forks find the nurse: an address that is no file."""
+def _open_nursery(place: Path) -> socket.socket:
+    """Where forks find the nurse."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    listener.bind("")  # the kernel chooses one that nobody has
+    listener.bind(str(place / "nurse"))
     listener.listen(64)
     for module in (gateway_process, zygote.lifecycle):
         module.subprocess = _Subprocess(listener.getsockname())  # type: ignore[attr-defined]
@@ -338,8 +339,11 @@ def _get_ready(modules: list[str]) -> None:
 # asks a zygote for it, as an agent's pane does; the pane, its terminal, its signals and its status are the supervisor's all the same.
 
 
+_PR_SET_PDEATHSIG = 1
+
+
 def _start_panes(place: Path) -> None:
-    """Have forks start supervisors by the client, where it can be compiled; its zygote lives some seconds longer than this process."""
+    """Have forks start supervisors by the client, where it can be compiled. Its zygote lives as long as this process."""
     client, door, us = zygote.build_client(place), place / "panes", os.getpid()
     if client is None:
         return
@@ -350,6 +354,7 @@ def _start_panes(place: Path) -> None:
     if os.fork() == 0:
         try:
             os.close(int(sys.argv[1]))
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
             zygotes_server.runner = _Supervisor  # type: ignore[assignment,attr-defined]  # as much of the runner as it takes
             zygotes_server.Server(listener, lambda: os.getppid() == us).serve()
         except BaseException:  # noqa: BLE001 - a forked child: nothing may unwind into its parent's frames
