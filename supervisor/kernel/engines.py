@@ -20,7 +20,7 @@ _OPTION = re.compile(r"-(?![\d.]+$)")
 """How a text begins that a program may take for an option; a negative number is none."""
 _OURS = (
     " host hostnames port reuse-port uds api-key api-keys admin-api-key ssl cors config path public-path tools server-tools mcp ui-mcp"
-    " webui-mcp middleware rpc grpc model model-path model-url models-dir models-preset hf-repo hf-file hf-token docker-repo offline"
+    " webui-mcp agent middleware rpc grpc model model-path model-url models-dir models-preset hf-repo hf-file hf-token docker-repo offline"
     " slot-save-path served-model-name alias model-alias data-parallel-address data-parallel-rpc-port master-addr master-port"
     " dist-init-addr nccl-port"
 )
