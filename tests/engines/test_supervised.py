@@ -82,8 +82,9 @@ class Crew:
 
 @pytest.fixture
 def crew(house: House, llama: Llama, tmp_path: Path) -> Iterator[Crew]:
-    """The engine is ended afterwards."""
+    """The engine is ended afterwards, when no supervisor can start it again."""
     yield Crew(house, llama, tmp_path)
+    house.reap()
     records.stop(house.home, "small", None, 0.0)
 
 
