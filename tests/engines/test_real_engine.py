@@ -40,6 +40,7 @@ def test_it_serves_what_was_asked(real: Engines) -> None:
     real.until(watch, EngineState.READY)
     found = watch.record
     assert (found.slots, found.context, found.tools, found.differences) == (2, 1024, True, ())
+    assert found.kv_bytes == 4 * 1 * 2 * 32, "one layer, two heads of 32 numbers"
     said = {"role": "user", "content": "hello"}
     answer = ask(found.url, "/v1/chat/completions", {"messages": [said], "max_tokens": 4, "id_slot": 1, "ignore_eos": True})
     assert answer["usage"]["completion_tokens"] == 4

@@ -15,10 +15,9 @@ import click
 
 from supervisor.client import common
 from supervisor.config.user import load_gateway
-from supervisor.features.capacity import known
 from supervisor.features.capacity.rules import GB, PREMISES, Figure, Sheet, Speed, measured
 from supervisor.gateway.account.charges import Prices
-from supervisor.host import cores, usage
+from supervisor.host import cores, model_shapes, usage
 from supervisor.host.paths import Home, home
 from supervisor.kernel.errors import ConfigError, UsageError
 from supervisor.kernel.format import UNKNOWN
@@ -110,11 +109,11 @@ def _limits(texts: tuple[str, ...], settings: GatewaySettings) -> Iterator[Quota
 
 
 def _local(settings: GatewaySettings, name: str) -> Mapping[str, float]:
-    """Return the premises of an engine of the settings, or of a model as of `known.shape`."""
+    """Return the premises of an engine of the settings, or of a model as of `model_shapes.shape`."""
     engine = next((upstream.engine for upstream in settings.upstreams if upstream.engine and upstream.known_as == name), None)
     if engine is None:
-        return known.shape(name)
-    return {"slots": engine.slots, "context": engine.context, **known.shape(engine.model)}
+        return model_shapes.shape(name)
+    return {"slots": engine.slots, "context": engine.context, **model_shapes.shape(engine.model)}
 
 
 def _measured(file: Path) -> tuple[Speed, float | None]:

@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -27,10 +28,10 @@ from supervisor.features.engines import programs, rules
 from supervisor.features.engines.rules import Act, Look
 from supervisor.gateway import engines
 from supervisor.gateway.lifecycle import ProcessWatch
-from supervisor.host import files, processes, untrusted_fs
+from supervisor.host import files, model_shapes, processes, untrusted_fs
 from supervisor.kernel import codec
 from supervisor.kernel.engines import Engine, EngineKind, EngineRecord, EngineState
-from supervisor.kernel.errors import NightcrewError, NotFound, Refused, one_line
+from supervisor.kernel.errors import ConfigError, NightcrewError, NotFound, Refused, one_line
 from supervisor.kernel.format import duration
 from supervisor.kernel.names import nearest
 from supervisor.server.gateway import Models
@@ -218,7 +219,19 @@ class EngineWatch:
             tools=found.tools is not False,
             settings=engine.digest,
             differences=rules.differences(engine, found),
+            kv_bytes=self._kv_bytes(),
         )
+
+    def _kv_bytes(self) -> float:
+        """Bytes that one token takes, at the 16 bits a number of llama.cpp; 0 where the file of weights cannot be read here."""
+        model = self.engine.model
+        package = model.removeprefix("package:")
+        file = Path(model).expanduser() if package == model else self._home.engines / f"{package}.gguf"
+        try:
+            shape = model_shapes.shape(str(file))
+        except ConfigError:
+            return 0.0
+        return 4 * shape["layers"] * shape["kv_heads"] * shape["head_dim"]
 
     def _bound_log(self) -> None:
         log = self._home.engines / f"{self.engine.name}.log"

@@ -1,4 +1,4 @@
-"""The shapes of models for `nightcrew capacity --what-if`: a small table, and what a GGUF file says of its model."""
+"""The shapes of models, from which their memory follows: a small table, and what a GGUF file says of its model."""
 
 from __future__ import annotations
 
