@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import SplitResult, urlsplit
@@ -245,8 +245,11 @@ def settings(keys: GatewayKeys, stored: Path | None) -> GatewaySettings:
     upstreams = [model.upstream(name) for name, model in keys.upstream.items()]
     if not upstreams and stored is not None:
         upstreams = [Upstream(str(api), api, url) for api, url in HOMES.items() if (stored / f"{api}.key").is_file()]
+    prices: dict[str, Mapping[str, float]] = {}
     for name, model in keys.engine.items():
-        upstreams += _upstreams_of(model.engine(name))
+        engine = model.engine(name)
+        upstreams += _upstreams_of(engine)
+        prices |= dict.fromkeys(engine.models, {"input": 0.0, "output": 0.0})  # caps on cost hold for it
     gateway = keys.gateway
     return GatewaySettings(
         upstreams=tuple(upstreams),
@@ -257,7 +260,7 @@ def settings(keys: GatewayKeys, stored: Path | None) -> GatewaySettings:
         keep_days=gateway.keep / 86400,
         port=gateway.port,
         record=gateway.record,
-        prices={model: price.model_dump(exclude_none=True) for model, price in keys.prices.items()},
+        prices=prices | {model: price.model_dump(exclude_none=True) for model, price in keys.prices.items()},
     )
 
 

@@ -49,6 +49,13 @@ async def test_both_apis_share_the_slots(tmp_path: Path) -> None:
         assert {served.end for served in engine.requests} == {"done"}
 
 
+async def test_a_task_with_a_cap_on_cost_may_use_it(tmp_path: Path) -> None:
+    async with gate_of(tmp_path) as (_, gate):
+        token = gate.crew.agent(cost_max=0.01)
+        assert (await gate.post(CHAT, body(), token)).status == 200
+        assert [(row["end"], row["cost_usd"]) for row in await kit.settled(gate.home, 1)] == [("served", 0.0)]
+
+
 async def test_fifty_at_once_never_find_a_busy_engine(tmp_path: Path) -> None:
     async with gate_of(tmp_path, 16) as (engine, gate):
         waited: list[int] = []
