@@ -249,7 +249,7 @@ def settings(keys: GatewayKeys, stored: Path | None) -> GatewaySettings:
     for name, model in keys.engine.items():
         engine = model.engine(name)
         upstreams += _upstreams_of(engine)
-        prices |= dict.fromkeys(engine.models, {"input": 0.0, "output": 0.0})  # caps on cost hold for it
+        prices |= {served: {"input": 0.0, "output": 0.0} for served in engine.models}  # caps on cost hold for it
     gateway = keys.gateway
     return GatewaySettings(
         upstreams=tuple(upstreams),
