@@ -229,14 +229,14 @@ class ScriptedEngine:
             task.cancel()
 
     async def arrived(self, number: int) -> Served:
-        """The completion of that number (from 1), once it has a slot."""
-        async with self._turn:
+        """The completion of that number (from 1), once it has a slot. Raises TimeoutError after a minute."""
+        async with asyncio.timeout(60), self._turn:
             await self._turn.wait_for(lambda: len(self.requests) >= number and self.requests[number - 1].slot is not None)
         return self.requests[number - 1]
 
     async def ended(self, number: int) -> Served:
-        """The completion of that number (from 1), once it has ended."""
-        async with self._turn:
+        """The completion of that number (from 1), once it has ended. Raises TimeoutError after a minute."""
+        async with asyncio.timeout(60), self._turn:
             await self._turn.wait_for(lambda: len(self.requests) >= number and self.requests[number - 1].end != "")
         return self.requests[number - 1]
 
