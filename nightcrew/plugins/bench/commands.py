@@ -161,3 +161,13 @@ _suite(
     _quick("5,000 requests instead of 100,000"),
     _UNDER,
 )
+_suite(
+    "local",
+    "local",
+    "What an inference engine of yours gives with 1 to 16 streams, what the gateway before it costs, and whether `nightcrew capacity "
+    "--what-if` predicts it. The engine must run and speak the Messages API; it is kept busy for some minutes.",
+    _quick("2 x 2 s for each number of streams"),
+    click.option("--url", default="", help="Where the engine answers, such as http://127.0.0.1:8080."),
+    click.option("--engine", default="", help="Or its name in the settings."),
+    _UNDER,
+)

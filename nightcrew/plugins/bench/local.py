@@ -1,0 +1,236 @@
+"""`nightcrew bench local`: what an inference engine of one's own gives, what the gateway before it costs, and whether
+`nightcrew capacity --what-if` predicts it. The engine speaks the Messages API, as llama.cpp, vLLM and SGLang do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+import psutil
+
+from nightcrew.plugins.bench import gateway
+from nightcrew.plugins.bench.crews import Say, cpu_s
+from nightcrew.plugins.bench.figures import median_ms, milli
+from supervisor.features.capacity.rules import measured
+from supervisor.host.paths import Home, home
+from supervisor.kernel.errors import ToolFailed, UsageError
+
+_UNSEEN = "the engine's process or its /slots is not seen from here"
+_PATIENCE = aiohttp.ClientTimeout(total=600)
+NOT_BUILT = {"across_slots_cpu_ratio": "no prefixes that slots share", "cache_hit_ms_p50": "no cache of answers"}
+"""Figures for which the gateway has nothing yet to measure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How much is measured."""
+
+    url: str = ""
+    """Where the engine answers."""
+    engine: str = ""
+    """Or its name in the settings; it must run."""
+    streams: tuple[int, ...] = (1, 4, 8, 16)
+    planned: tuple[int, ...] = (5, 10, 20)
+    """Numbers of agents for which the prediction is compared."""
+    seconds: float = 8.0
+    """For each number of streams, in each round: a slow minute of the machine hits all of them."""
+    rounds: int = 3
+    pairs: int = 20
+    """Requests of one client each way, in turns."""
+    burst: int = 50
+    prefix: int = 1500
+    """Words of the long prompt."""
+
+
+QUICK = Options(seconds=2.0, rounds=2, pairs=5, prefix=300)
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How an engine is reached: straight, or as so many agents of a gateway."""
+
+    session: aiohttp.ClientSession
+    url: str
+    model: str
+    headers: Sequence[dict[str, str]] = ({},)
+
+
+@dataclass(slots=True)
+class Asked:
+    """What came of one request."""
+
+    first_s: float = 0.0
+    """Until its first token."""
+    usage: dict[str, int] = field(default_factory=dict)
+
+
+def measure(options: Options, root: Path, say: Say) -> dict[str, Any]:
+    """Return the figures; docs/bench.md describes every key. Raises ToolFailed when a request failed, and UsageError without an engine."""
+    record = home().engines / f"{options.engine}.json"
+    url = options.url or (json.loads(record.read_bytes())["url"] if record.exists() else "")
+    if not url:
+        raise UsageError("no engine to measure", on=options.engine, hint="--url URL, or --engine NAME of one that runs")
+    own = Home(root / "home")
+    headers = [{"authorization": f"Bearer {secret}"} for secret in gateway.agents(own, options.burst)]
+    try:
+        with gateway.gateway(own, url) as server:
+            return asyncio.run(_measure(options, url.rstrip("/"), server, headers, say))
+    except* (ToolFailed, aiohttp.ClientError) as group:
+        raise ToolFailed("the engine did not answer", on=url, why=str(group.exceptions[0])) from None
+
+
+async def _measure(options: Options, url: str, server: gateway.Server, headers: Sequence[dict[str, str]], say: Say) -> dict[str, Any]:
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, force_close=True), timeout=_PATIENCE) as session:
+        async with session.get(f"{url}/v1/models") as answer:
+            model = str((await answer.json())["data"][0]["id"])
+        straight, through = Way(session, url, model), Way(session, server.url, model, headers)
+        say(f"{model} at {url}: {options.streams} streams, then {options.planned}, {options.rounds} x {options.seconds:g} s each")
+        rounds = [
+            {n: await _speed(straight, n, options.seconds) for n in (*options.streams, *options.planned)} for _ in range(options.rounds)
+        ]
+        speed = {n: fmean(one[n] for one in rounds) for n in rounds[0]}
+        slots = len(await _slots(straight, url))
+        say("prompts, and the gateway before it")
+        prefix, prompt_per_s = await _prefix(straight, options.prefix)
+        added = [await _first_s(through) - await _first_s(straight) for _ in range(options.pairs)]
+        share = await _cpu_percent(through, server, url, options)
+        burst = [await _burst_s(way, options.burst) for way in (straight, through)]
+        freed = await _freed_ms(through, url, options.pairs)
+    points = {n: speed[n] for n in options.streams}
+    figures = {
+        "gateway_cpu_percent_of_engine": share,
+        "first_byte_ms_added": median_ms(added),
+        "burst_50_ratio": round(burst[1] / burst[0], 2),
+        "slot_freed_ms_p50": freed,
+        "cache_hit_ms_p50": None,
+    }
+    return {
+        "model": model,
+        "tokens_per_s": {str(n): round(tokens, 1) for n, tokens in points.items()},
+        "prompt_tokens_per_s": prompt_per_s,
+        "gain": round(speed[options.streams[-1]] / speed[options.streams[0]], 2),
+        **figures,
+        "prefix": prefix,
+        "planner": {str(n): _compared(points, min(n, slots or n), speed[n]) for n in options.planned},
+        "not_measured": {name: NOT_BUILT.get(name, _UNSEEN) for name, value in (figures | prefix).items() if value is None},
+    }
+
+
+async def _ask(way: Way, prompt: str, agent: int = 0, most: int = 64) -> AsyncGenerator[Asked, None]:
+    """Yield what has come of a request, after each token and at its end. A delta is taken as a token."""
+    asked, began = Asked(), time.perf_counter()
+    body = {"model": way.model, "max_tokens": most, "stream": True, "messages": [{"role": "user", "content": prompt}]}
+    async with way.session.post(f"{way.url}/v1/messages", json=body, headers=way.headers[agent % len(way.headers)]) as answer:
+        if answer.status != 200:
+            raise ToolFailed("it refused a request", why=(await answer.text())[:300])
+        async for line in answer.content:
+            if not line.startswith(b"data: {"):
+                continue
+            event = json.loads(line[6:])
+            asked.usage |= event.get("message", event).get("usage") or {}
+            if event["type"] == "content_block_delta":
+                asked.first_s = asked.first_s or time.perf_counter() - began
+                yield asked
+    yield asked
+
+
+async def _whole(way: Way, prompt: str, agent: int = 0, most: int = 64) -> Asked:
+    return [asked async for asked in _ask(way, prompt, agent, most)][-1]
+
+
+def _prompt(words: int = 30) -> str:
+    """Return a prompt that begins as no other."""
+    return f"{time.time_ns()} " * 3 + "word " * words
+
+
+async def _speed(way: Way, streams: int, seconds: float) -> float:
+    """Return the tokens a second of so many clients, each of which asks again at once; from the moment on when each has got a token."""
+    counts = [0] * streams
+
+    async def client(agent: int) -> None:
+        while True:
+            async for _ in _ask(way, _prompt(), agent):
+                counts[agent] += 1
+
+    async with asyncio.TaskGroup() as group:
+        clients = [group.create_task(client(agent)) for agent in range(streams)]
+        while not all(counts):
+            await asyncio.sleep(0.01)
+        before, began = sum(counts), time.perf_counter()
+        await asyncio.sleep(seconds)
+        tokens, took_s = sum(counts) - before, time.perf_counter() - began
+        for one in clients:
+            one.cancel()
+    return tokens / took_s
+
+
+def _compared(speed: dict[int, float], agents: int, found: float) -> dict[str, float]:
+    """Return what the capacity planner predicts from the measured streams, beside what was measured."""
+    predicted = agents / measured(speed).step_s(agents)
+    return {"predicted": round(predicted, 1), "measured": round(found, 1), "error": round(predicted / found - 1, 3)}
+
+
+async def _prefix(way: Way, words: int) -> tuple[dict[str, float | None], float]:
+    """Ask the same long prompt twice. Return what became of its first token, and the tokens of prompts that the engine reads a second."""
+    prompt = _prompt(words)
+    cold, warm = await _whole(way, prompt, most=1), await _whole(way, prompt, most=1)
+    hits, new = (warm.usage.get(name) or 0 for name in ("cache_read_input_tokens", "input_tokens"))
+    figures = {"cold_ttft_ms": milli(cold.first_s), "warm_ttft_ms": milli(warm.first_s), "hit_ratio": round(hits / (hits + new), 3)}
+    return {**figures, "across_slots_cpu_ratio": None}, round(cold.usage["input_tokens"] / cold.first_s, 1)
+
+
+async def _first_s(way: Way) -> float:
+    return (await _whole(way, _prompt(), most=4)).first_s
+
+
+async def _burst_s(way: Way, count: int) -> float:
+    """Return how long so many requests take that come at once."""
+    began = time.perf_counter()
+    await asyncio.gather(*(_whole(way, _prompt(), agent, most=8) for agent in range(count)))
+    return time.perf_counter() - began
+
+
+async def _cpu_percent(way: Way, server: gateway.Server, url: str, options: Options) -> float | None:
+    """Return the processor time of the gateway in percent of the engine's, with the most streams; None for an engine elsewhere."""
+    listening = {one.laddr[-1]: one.pid for one in psutil.net_connections("tcp") if one.laddr and one.status == psutil.CONN_LISTEN}
+    if (pid := listening.get(urlsplit(url).port or 80)) is None:
+        return None
+    both = server.process, psutil.Process(pid)
+    before = [cpu_s(one) for one in both]
+    await _speed(way, options.streams[-1], options.seconds)
+    ours, theirs = (cpu_s(one) - earlier for one, earlier in zip(both, before, strict=True))
+    return round(100 * ours / theirs, 2)
+
+
+async def _slots(way: Way, url: str) -> list[dict[str, Any]]:
+    """Return the engine's slots; none for an engine that does not show them."""
+    async with way.session.get(f"{url}/slots") as answer:
+        return list(await answer.json()) if answer.status == 200 else []
+
+
+async def _freed_ms(way: Way, url: str, times: int) -> float | None:
+    """Return how long after a client of the gateway left its slot is free; None for an engine that does not show its slots."""
+    took = []
+    for _ in range(times if await _slots(way, url) else 0):
+        async with contextlib.aclosing(_ask(way, _prompt(), most=512)) as answer:
+            await anext(answer)
+        left = time.perf_counter()
+        while any(slot["is_processing"] for slot in await _slots(way, url)):
+            await asyncio.sleep(0.01)
+        took.append(time.perf_counter() - left)
+    return median_ms(took) if took else None
+
+
+def table(report: dict[str, Any]) -> str:
+    """The report for people: a line for each figure."""
+    return "\n".join(f"{name:<32}{json.dumps(value)}" for name, value in report.items())
