@@ -52,7 +52,7 @@ class Options:
     """Words of the long prompt."""
 
 
-QUICK = Options(seconds=2.0, rounds=2, pairs=5, prefix=300)
+QUICK = Options(seconds=2.0, rounds=2, pairs=5, prefix=150)
 
 
 @dataclass(frozen=True, slots=True)
