@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,7 +97,7 @@ def of_project(db: sqlite3.Connection, project: str, at_most: int) -> tuple[list
 def at_work(db: sqlite3.Connection, since: int) -> tuple[set[str], int]:
     """The projects in which a task runs, or began after the line `since` of the journal, and may have ended; and the journal's newest
     line."""
-    newest = int(db.execute("SELECT coalesce(max(seq), 0) FROM journal").fetchone()[0])
+    newest = newest_entry(db)
     began = "SELECT DISTINCT t.project FROM journal j JOIN task t ON t.id = j.task WHERE j.seq > ? AND j.event = 'start'"
     rows = db.execute(f"SELECT DISTINCT project FROM task WHERE state = 'running' UNION {began}", (since,))  # noqa: S608 - ours
     return {str(row[0]) for row in rows}, newest
@@ -128,29 +127,23 @@ class Taken:
 
 def of_kind(db: sqlite3.Connection, kind: str) -> list[Taken]:
     """Of the newest tasks of a kind that are done."""
-    rows = db.execute(
-        """SELECT a.ended - a.started AS wall_s, a.result FROM task t JOIN attempt a ON a.task = t.id AND a.epoch = t.epoch
-           WHERE t.ord > (SELECT coalesce(max(ord), 0) FROM task) - ? AND t.state = 'done' AND json_extract(t.spec, '$.kind') = ?
-             AND json_extract(t.spec, '$.submitter') IS NOT ?
-           ORDER BY t.ord DESC LIMIT ?""",
-        (_BACK, kind, TRIED_OUT, NEWEST),
-    )
-    return _taken(rows)
+    return _taken(db, "t.ord > (SELECT coalesce(max(ord), 0) FROM task) - ?", _BACK, kind)
 
 
 def history_of_task(db: sqlite3.Connection, project: str, name: str, kind: str) -> list[Taken]:
     """Of the newest tasks of a repository that had this name and kind and are done: a plan that runs every night."""
+    return _taken(db, "t.name = ? AND t.project = ?", name, project, kind)
+
+
+def _taken(db: sqlite3.Connection, which: str, *values: object) -> list[Taken]:
+    """`values`: those of `which`, and the kind."""
     rows = db.execute(
-        """SELECT a.ended - a.started AS wall_s, a.result FROM task t JOIN attempt a ON a.task = t.id AND a.epoch = t.epoch
-           WHERE t.name = ? AND t.project = ? AND t.state = 'done' AND json_extract(t.spec, '$.kind') = ?
+        f"""SELECT a.ended - a.started AS wall_s, a.result FROM task t JOIN attempt a ON a.task = t.id AND a.epoch = t.epoch
+           WHERE {which} AND t.state = 'done' AND json_extract(t.spec, '$.kind') = ?
              AND json_extract(t.spec, '$.submitter') IS NOT ?
-           ORDER BY t.ord DESC LIMIT ?""",
-        (name, project, kind, TRIED_OUT, NEWEST),
+           ORDER BY t.ord DESC LIMIT ?""",  # noqa: S608 - literals of ours
+        (*values, TRIED_OUT, NEWEST),
     )
-    return _taken(rows)
-
-
-def _taken(rows: Iterable[sqlite3.Row]) -> list[Taken]:
     found = []
     for row in rows:
         if row["wall_s"] is not None and row["wall_s"] >= 0:
@@ -194,8 +187,7 @@ def given_to_children(db: sqlite3.Connection, task: str) -> float:
 
 def of_key(db: sqlite3.Connection, key: str) -> str | None:
     """The first task of the run that was submitted with this key; None when there is none."""
-    sql = "SELECT t.id FROM run r JOIN task t ON t.run = r.id WHERE r.key = ? ORDER BY t.ord LIMIT 1"
-    found = db.execute(sql, (key,)).fetchone()
+    found = db.execute("SELECT t.id FROM run r JOIN task t ON t.run = r.id WHERE r.key = ? ORDER BY t.ord LIMIT 1", (key,)).fetchone()
     return None if found is None else str(found[0])
 
 

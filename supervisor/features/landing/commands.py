@@ -26,7 +26,6 @@ from supervisor.store.queries import TaskView
 if TYPE_CHECKING:
     from supervisor.client.submit import Workplace
     from supervisor.features.landing.plan import Planned
-    from supervisor.features.landing.rows import TrainRow
     from worktrees.landing import Restored
     from worktrees.repository import Repository
 

@@ -14,7 +14,6 @@ from supervisor.client.submit import Workplace
 from supervisor.config import plan
 from supervisor.features.landing import rows as landing_rows
 from supervisor.features.landing.rules import Entry, Event, Stage, Train
-from supervisor.features.landing.service import TrainGit
 from supervisor.host import cores
 from supervisor.kernel import train_orders
 from supervisor.kernel.errors import Refused
@@ -133,6 +132,8 @@ def tried(done: Planned, place: Workplace) -> list[Event]:
     """What would come of each result if every gate passed, in order. Nothing is kept of that."""
     found: list[Event] = []
     with objects_aside(place.repository) as repository:
+        from supervisor.features.landing.service import TrainGit  # the server: a train that begins need not wait for it
+
         door, tip = TrainGit(repository, replace(done.orders, terms=replace(done.orders.terms, train="trial", began=1.0))), done.train.base
         for entry in done.train.entries:
             event = door.tried(done.train, Stage(entry.position, tip))
