@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import signal
@@ -41,6 +42,13 @@ class DaemonLock:
             raise
         me = procfs.look(os.getpid())
         files.atomic_write(path, f"{os.getpid()} {me.ticks if me else 0}\n".encode())
+
+    @property
+    def is_removed(self) -> bool:
+        """Whether the state directory was removed. One that was moved, or cannot be read for now, still has a link."""
+        with contextlib.suppress(OSError):  # of a network file system that does not answer
+            return os.fstat(self.handle).st_nlink == 0
+        return False
 
     def close(self) -> None:
         """Let another supervisor start."""

@@ -9,9 +9,8 @@ import os
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
-from typing import Any
 
 from agents.tmux import Tmux
 from memory.search import SearchDesk
@@ -39,7 +38,7 @@ from supervisor.server.attempts.zygotes import Zygotes
 from supervisor.server.gateway import Gateway, GatewayKeeper, Models
 from supervisor.server.hooks import Hooks
 from supervisor.server.lock import DaemonLock
-from supervisor.server.loop import Alerts, Loop
+from supervisor.server.loop import TICK_S, Alerts, Loop
 from supervisor.server.sockets import AgentsSocket, Server
 from supervisor.server.wakeups import beside
 from supervisor.snapshots.service import SnapshotDesk
@@ -95,7 +94,7 @@ def serve(home: Home, settings_file: Path, features: Iterable[Feature]) -> None:
             snapshots.recover()
             for shortfall in (*cgroups.shortfalls(), *isolation.shortfalls()):
                 loop.alert(shortfall)
-            asyncio.run(_serve(loop, access, tmux, git, search))
+            asyncio.run(_serve(loop, access, tmux, git, search, lock))
     finally:
         lock.close()
 
@@ -113,7 +112,7 @@ def _json_log(home: Home, clock: Clock, wanted: str) -> Log | None:
     return log
 
 
-async def _serve(loop: Loop, access: AgentAccess, tmux: Tmux, git: Git, search: SearchDesk) -> None:
+async def _serve(loop: Loop, access: AgentAccess, tmux: Tmux, git: Git, search: SearchDesk, lock: DaemonLock) -> None:
     _drain_on_signals(loop, tmux)
     home, events = access.home, asyncio.get_running_loop()
 
@@ -125,6 +124,7 @@ async def _serve(loop: Loop, access: AgentAccess, tmux: Tmux, git: Git, search: 
     loop.services.put(memory)
     supervisor = Supervisor(loop, home, git, tmux, access.secret, access.models.file, alert)
     async with (
+        beside(_leave_when_removed(loop, lock)),
         _hints(loop, home.hint_socket),
         _tmux_socket(loop, tmux, home),
         memory.kept(),
@@ -137,6 +137,14 @@ async def _serve(loop: Loop, access: AgentAccess, tmux: Tmux, git: Git, search: 
             await loop.run()
 
 
+async def _leave_when_removed(loop: Loop, lock: DaemonLock) -> None:
+    """End the supervisor, and none of its agents, once the state directory is removed: nothing can be committed any more."""
+    while not lock.is_removed:
+        await asyncio.sleep(TICK_S)
+    loop.alert(f"{loop.home.root} was removed: the supervisor ends, and its agents go on")
+    loop.stop(now=True)
+
+
 def _tracked(home: Home, git: Git, project: str) -> list[str] | None:
     """The files of a project's repository; a reader of its own, since this is done in a thread."""
     with contextlib.closing(sqlite.connect_readonly(home.ledger)) as db:
@@ -147,19 +155,21 @@ def _tracked(home: Home, git: Git, project: str) -> list[str] | None:
 @contextlib.asynccontextmanager
 async def _gateway(loop: Loop, access: AgentAccess, memory: MemoryDesk) -> AsyncIterator[None]:
     """Keep the gateway running inside while it is wanted; it goes on afterwards."""
-    figures = functools.partial(_figures, loop, memory, os.getpid(), loop.clock.wall())
+    pid, since = os.getpid(), loop.clock.wall()
 
     def made() -> Gateway:
-        return Gateway(access.models, loop.clock, lambda event: loop.events([event]), loop.alert, figures)
+        return Gateway(
+            access.models,
+            loop.clock,
+            lambda event: loop.events([event]),
+            loop.alert,
+            lambda: requests.figures(loop, pid, since, memory.watch.overflows),
+        )
 
     keeper = GatewayKeeper(access.models, loop.clock, made, lambda: bool(loop.crew.living))
     loop.services.put(keeper)
     async with beside(keeper.run(loop.alert)):
         yield
-
-
-async def _figures(loop: Loop, memory: MemoryDesk, pid: int, since: float) -> Mapping[str, Any]:
-    return await requests.figures(loop, pid, since, memory.watch.overflows)
 
 
 def _outlive_terminal(tmux: Tmux, home: Home) -> bool:

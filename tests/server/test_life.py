@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -48,6 +49,16 @@ def test_a_second_supervisor_names_the_first_and_a_dead_ones_lock_is_free(house:
     third = house.start_daemon()
     assert lock.holder(house.home.lock) == third.pid
     assert house.home.lock.read_text().split()[0] == str(third.pid)
+
+
+def test_a_supervisor_ends_once_its_state_directory_is_removed_and_its_agents_go_on(house: House) -> None:
+    daemon = house.start_daemon()
+    start(house, AT_WORK)
+    agents = house.tagged()
+    shutil.rmtree(house.home.root.rename(house.home.root.with_name("removed")))
+    daemon.wait(60)
+    assert f"{house.home.root} was removed: the supervisor ends, and its agents go on" in house.daemon_output()
+    assert agents and set(agents) <= set(house.tagged())
 
 
 @pytest.mark.in_turns

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -54,6 +55,21 @@ def test_a_killed_holders_child_keeps_the_next_one_waiting_until_it_ends(tmp_pat
     assert lock.holder(path) == os.getpid()
     taken[0].close()
     assert lock.holder(path) is None
+
+
+def test_a_state_directory_that_is_moved_or_cannot_be_read_is_not_removed(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    held = DaemonLock(home / "lock")
+    home.chmod(0)
+    assert not held.is_removed
+    home.chmod(0o700)
+    moved = home.rename(tmp_path / "moved")
+    home.mkdir()
+    assert not held.is_removed, "another directory has its name"
+    shutil.rmtree(moved)
+    assert held.is_removed
+    held.close()
 
 
 HUNG = """
