@@ -347,8 +347,7 @@ def at_most(most: int) -> Callable[[str], str]:
     """Return a rule for a text that may have so many bytes."""
 
     def fits(text: str) -> str:
-        if not text.strip():
-            raise ValueError("it must be given, as text")
+        filled(text)
         if (size := len(text.encode())) > most:
             raise ValueError(f"it is too long: {size} bytes, at most {most}; put it into a file and name that")
         return text

@@ -197,9 +197,6 @@ EAGER_S = 0.5
 long as all the time since the hint, so an end is seen after at most twice the time that it took, and few looks see nothing new."""
 DRAIN_S = 30.0
 TICKS = 256
-YOUNG = 50_000
-"""New objects after which Python looks for garbage among them. Tasks are no garbage: by default, 700, accepting 10,000 of them was a fifth
-slower."""
 
 
 @dataclass(slots=True)
@@ -260,7 +257,7 @@ class Loop:
 
     async def run(self) -> None:
         """Recover, then step until told to stop; then let the jobs under way finish. Agents go on without us."""
-        gc.set_threshold(YOUNG)
+        gc.set_threshold(50_000)  # tasks are no garbage: by default, 700 new objects, accepting 10,000 of them is a fifth slower
         await self._recover()
         self.ready = True
         while not self.stopping:

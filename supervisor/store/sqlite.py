@@ -367,12 +367,8 @@ def _open_journal(file: Path) -> int:
         return made
 
 
-def _adapted(value: Any) -> object:
-    """A parameter that is no plain value, as SQLite is given it."""
-    return value.__conform__(sqlite3.PrepareProtocol)
-
-
-_ENCODER = json.JSONEncoder(default=_adapted, separators=(",", ":"), check_circular=False)
+_ENCODER = json.JSONEncoder(default=lambda value: value.__conform__(sqlite3.PrepareProtocol), separators=(",", ":"), check_circular=False)
+"""A parameter that is no plain value is written as SQLite is given it."""
 
 
 class explained:
