@@ -47,7 +47,7 @@ class DaemonLock:
     def is_removed(self) -> bool:
         """Whether the state directory was removed. One that was moved, or cannot be read for now, still has a link."""
         with contextlib.suppress(OSError):  # of a network file system that does not answer
-            return os.fstat(self.handle).st_nlink == 0
+            return not os.fstat(self.handle).st_nlink
         return False
 
     def close(self) -> None:

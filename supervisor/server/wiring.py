@@ -38,7 +38,7 @@ from supervisor.server.attempts.zygotes import Zygotes
 from supervisor.server.gateway import Gateway, GatewayKeeper, Models
 from supervisor.server.hooks import Hooks
 from supervisor.server.lock import DaemonLock
-from supervisor.server.loop import TICK_S, Alerts, Loop
+from supervisor.server.loop import Alerts, Loop
 from supervisor.server.sockets import AgentsSocket, Server
 from supervisor.server.wakeups import beside
 from supervisor.snapshots.service import SnapshotDesk
@@ -140,7 +140,7 @@ async def _serve(loop: Loop, access: AgentAccess, tmux: Tmux, git: Git, search: 
 async def _leave_when_removed(loop: Loop, lock: DaemonLock) -> None:
     """End the supervisor, and none of its agents, once the state directory is removed: nothing can be committed any more."""
     while not lock.is_removed:
-        await asyncio.sleep(TICK_S)
+        await asyncio.sleep(1)
     loop.alert(f"{loop.home.root} was removed: the supervisor ends, and its agents go on")
     loop.stop(now=True)
 
