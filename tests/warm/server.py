@@ -112,12 +112,14 @@ def _made(book: sqlite.Book) -> sqlite3.Connection:
 class _Reading(lifecycle.Reading):
     """As a gateway reads its settings when it starts: by a process of its own, here a fork, which need not import what checks them."""
 
+    nursery = ""
+
     def __init__(self, config: Path, keys: Path) -> None:
-        if threads() > 1:  # it runs already
-            super().__init__(config, keys)
-            return
         self._config = config
-        self._child = _Child(lambda: lifecycle._main(str(config), str(keys)))  # type: ignore[assignment]  # as much of Popen as it takes
+        if threads() > 1:  # it runs already
+            self._child = _NursedReading(self.nursery, config, keys)
+        else:
+            self._child = _Child(lambda: lifecycle._main(str(config), str(keys)))  # type: ignore[assignment]  # as much of Popen as it takes
 
 
 class _Child:
@@ -183,7 +185,9 @@ class _Subprocess:
 class _Nursed(subprocess.Popen[bytes]):
     """As much of Popen as it takes: a child of the nurse, which reaps it and then says its status to us, if we are there."""
 
-    def __init__(self, nursery: str, argv: list[str], *, cwd: str | Path, env: dict[str, str], stdout: int, stderr: int, **_: Any) -> None:
+    def __init__(
+        self, nursery: str, argv: list[str], *, cwd: str | Path, env: dict[str, str], stdout: int, stderr: int, first: str = "", **_: Any
+    ) -> None:
         self.args, self.returncode = argv, None
         self.stdin = self.stdout = self.stderr = None
         umask = os.umask(0o77)
@@ -191,7 +195,7 @@ class _Nursed(subprocess.Popen[bytes]):
         self._nurse = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._nurse.connect(nursery)
         with tempfile.TemporaryFile() as paper:
-            order = {"do": "start", "argv": argv, "cwd": os.fspath(cwd), "env": env, "session": True, "umask": umask}
+            order = {"do": "start", "argv": argv, "cwd": os.fspath(cwd), "env": env, "session": True, "umask": umask, "first": first}
             paper.write(json.dumps(order).encode("utf-8", "surrogateescape"))
             paper.flush()
             socket.send_fds(self._nurse, [b"?"], [paper.fileno(), stdout, stderr])
@@ -214,6 +218,31 @@ class _Nursed(subprocess.Popen[bytes]):
                 self.returncode = int(self._nurse.recv(64) or -signal.SIGKILL)
                 self._nurse.close()
         return self.returncode
+
+
+class _NursedReading(_Nursed):
+    """A gateway that runs reads its settings; by a process of its own, too."""
+
+    def __init__(self, nursery: str, config: Path, keys: Path) -> None:
+        self._said, writer = os.pipe()
+        first = f"import os, sys; from supervisor.gateway import lifecycle; lifecycle._main({str(config)!r}, {str(keys)!r})"
+        argv = [sys.executable, "-I", "-m", "supervisor.gateway.lifecycle", str(config), str(keys)]
+        try:
+            super().__init__(
+                nursery,
+                argv,
+                cwd=os.getcwd(),
+                env=dict(os.environ),
+                stdout=writer,
+                stderr=2,
+                first=f"{first}; sys.stdout.flush(); os._exit(0)",
+            )
+        finally:
+            os.close(writer)
+
+    def communicate(self, input: Any = None, timeout: float | None = None) -> tuple[bytes, Any]:  # noqa: ARG002 - Popen's
+        with open(self._said, "rb") as said:
+            return said.read(), None
 
 
 def _keep_clients(place: Path) -> None:
@@ -240,6 +269,7 @@ def _open_nursery(place: Path) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listener.bind(str(place / "nurse"))
     listener.listen(64)
+    _Reading.nursery = listener.getsockname()
     for module in (gateway_process, zygote.lifecycle):
         module.subprocess = _Subprocess(listener.getsockname())  # type: ignore[attr-defined]
     return listener
