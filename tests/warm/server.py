@@ -384,6 +384,7 @@ def _start_panes(place: Path) -> None:
     if os.fork() == 0:
         try:
             os.close(int(sys.argv[1]))
+            _nurse_ends_with_us.pop().close()
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
             zygotes_server.runner = _Supervisor  # type: ignore[assignment,attr-defined]  # as much of the runner as it takes
             zygotes_server.Server(listener, lambda: os.getppid() == us).serve()
