@@ -139,6 +139,17 @@ def test_signatures_citations_and_later_usage_of_a_message_are_carried() -> None
     assert (whole["stop_reason"], whole["context"]) == ("max_tokens", {"n": 1})
 
 
+def test_a_message_without_a_start_is_whole() -> None:
+    found = anthropic(
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "é"}},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 2}},
+        {"type": "message_stop"},
+    )
+    assert (found["type"], found["role"], found["content"]) == ("message", "assistant", [{"type": "text", "text": "é"}])
+    assert found["usage"] == {"output_tokens": 2, "input_tokens": 0}
+
+
 def test_an_answer_that_is_no_stream_comes_out_as_it_went_in() -> None:
     joined = Joined(Endpoint.CHAT)
     for piece in (b"\n", b'{"choices"', b": []}"):

@@ -72,7 +72,11 @@ class Joined:
         if not self._stopped:
             raise Broken("the stream ended before the answer did")
         parts = [_choice(part) if self._is_chat else _block(part) for part in sorted(self._parts, key=lambda part: part["index"])]
-        whole = self._whole | ({"object": "chat.completion", "choices": parts} if self._is_chat else {"content": parts})
+        if self._is_chat:
+            whole = self._whole | {"object": "chat.completion", "choices": parts}
+        else:  # llama.cpp leaves message_start out where an answer begins with a part of a character
+            whole = {"id": "", "type": "message", "role": "assistant", "model": "", **self._whole, "content": parts}
+            whole["usage"].setdefault("input_tokens", 0)
         return json.dumps(whole, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
     def _event(self, data: bytes) -> None:
