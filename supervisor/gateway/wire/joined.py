@@ -76,7 +76,7 @@ class Joined:
             whole = self._whole | {"object": "chat.completion", "choices": parts}
         else:  # llama.cpp leaves message_start out where an answer begins with a part of a character
             whole = {"id": "", "type": "message", "role": "assistant", "model": "", **self._whole, "content": parts}
-            whole["usage"].setdefault("input_tokens", 0)
+            whole.setdefault("usage", {}).setdefault("input_tokens", 0)
         return json.dumps(whole, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
     def _event(self, data: bytes) -> None:
