@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import time
@@ -90,6 +89,8 @@ class Engines:
         self._names = {upstream.name: upstream.engine.name for upstream in settings.upstreams if upstream.engine is not None}
         self._records: dict[str, EngineRecord | None] = {}
         self.look()
+        import asyncio  # late: commands read records, and have no event loop
+
         self._task = asyncio.get_running_loop().create_task(self._poll())
 
     def close(self) -> None:
@@ -121,6 +122,8 @@ class Engines:
         self.need({upstream for ticket in self._admission.traffic.tickets.values() for upstream in ticket.event.upstreams})
 
     async def _poll(self) -> None:
+        import asyncio
+
         while True:
             await asyncio.sleep(LOOK_S)
             self.look()

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from supervisor.kernel.format import age, money, short, size
+from supervisor.kernel.format import age, duration, money, short, size
 from supervisor.store.queries import TaskView
 
 # Figures
@@ -49,7 +49,7 @@ WORK = ("Work", "To", "Requests:", "Tokens:", "Cost:", "Done:", "Gate failed:", 
 
 def work(route: Mapping[str, Any]) -> list[str]:
     """What requests of one weight took on one route, and what came of their tasks. The cost is dollars, or seconds of an engine."""
-    cost = f"{route['engine_s']:,.0f} s of an engine" if route["engine_s"] else money(route["usd"])
+    cost = f"{duration(route['engine_s'])} of an engine" if route["engine_s"] else money(route["usd"])
     ends = [f"{route[name]:,}" for name in ("done", "gate_failed", "raised")]
     return [route["work"], f"{route['account']} {route['model']}", f"{route['requests']:,}", short(route["tokens"]), cost, *ends]
 

@@ -313,7 +313,7 @@ def in_use(shape: Shape) -> list[Shape]:
             pool["breaker"] == "closed"
             and pool["opens_in_s"] is None
             and pool["figures"] is None
-            and not pool["engine"]
+            and not pool.get("engine")
             and not _is_busy(shape, pool)
         )
         if pool["in_flight"] or not (gone or quiet):
@@ -351,7 +351,7 @@ def slots(pool: Shape) -> str:
 
 def _pool(pool: Shape, width: int, *, busy: bool) -> Iterator[str]:
     """One line a pool, and more where there is more to say of it."""
-    if pool["engine"]:
+    if pool.get("engine"):
         yield f"engine {pool['account']}  {pool['engine']}  {slots(pool)}"
         return
     used = "  ".join(f"{one['name']} {bar(one['saturation'], 1.0)} {percent(one['saturation'])}" for one in pool["dimensions"])

@@ -45,7 +45,8 @@ def test_a_small_run_has_every_figure_and_feeds_the_planner(tmp_path: Path) -> N
     assert all(report[name] > 0 for name in ("gain", "burst_50_ratio", "slot_freed_ms_p50", "gateway_cpu_percent_of_engine"))
     # Three agents share two slots: they are predicted to get what two streams got.
     assert report["planner"]["3"]["predicted"] == pytest.approx(report["tokens_per_s"]["2"], abs=0.2)
-    assert report["not_measured"].keys() == {"cache_hit_ms_p50", "across_slots_cpu_ratio"}
+    assert report["cache_hit_ms_p50"] > 0
+    assert report["not_measured"].keys() <= {"across_slots_cpu_ratio"}, "it computes nothing, so its processor time may be none"
     assert not list(place.iterdir()), "nothing stays"
     file = tmp_path / "local.json"
     file.write_text(json.dumps(report))

@@ -131,6 +131,7 @@ def planted(house: House, tmp_path: Path) -> None:
 SHOWS: dict[str, list[list[str]]] = {
     "status": [[], ["--all"], ["made"], ["gated"], ["fails"], ["asks"], ["asks", "--explain"], ["--json"]],
     "statusline": [[]],
+    "engine": [["ls"], ["ls", "--json"]],
     "logs": [["made"], ["-f", "made"], ["--stream", "gate", "gated"], ["--transcript", "stream"], ["asks"], ["--json", "made"]],
     "wait": [["made", "fails"]],
     "trace": [["made"], ["gated"]],

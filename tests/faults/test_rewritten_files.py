@@ -79,6 +79,7 @@ OTHERS = {
     "supervisor/features/night/service.py": "the log of a helper, from its beginning",
     "supervisor/sandbox/exec_step.py": "a switch of the kernel's",
     "worktrees/pack_import.py": "a draft",
+    "supervisor/features/engines/programs.py": "a draft of a file of weights, renamed when it is whole",
 }
 """Who writes without it, and why nothing of a person's can be lost there."""
 

@@ -183,12 +183,12 @@ UNLIMITED = "itpm = 1e12\notpm = 1e12\nrpm = 1e9\nlearn = false"
 
 
 @contextlib.contextmanager
-def gateway(home: Home, url: str) -> Iterator[Server]:
-    """Run the gateway before a provider at `url`, with the account and a price table."""
+def gateway(home: Home, url: str, settings: str = "") -> Iterator[Server]:
+    """Run the gateway before a provider at `url`, or with other settings, with the account and a price table."""
     from supervisor.server import prices
 
     config = home.root / "config.toml"
-    config.write_text(f'[upstream.bench]\napi = "anthropic"\nurl = "{url}"\n{UNLIMITED}\n', encoding="utf-8")
+    config.write_text(settings or f'[upstream.bench]\napi = "anthropic"\nurl = "{url}"\n{UNLIMITED}\n', encoding="utf-8")
     secrets.store(home.keys / "bench.key", "sk-bench")
     prices.refresh(home.prices)
     argv = [sys.executable, "-I", "-m", "supervisor.gateway", "--home", str(home.root), "--config", str(config)]

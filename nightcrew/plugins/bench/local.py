@@ -22,13 +22,24 @@ from nightcrew.plugins.bench import gateway
 from nightcrew.plugins.bench.crews import Say, cpu_s
 from nightcrew.plugins.bench.figures import median_ms, milli
 from supervisor.features.capacity.rules import measured
+from supervisor.host import files
 from supervisor.host.paths import Home, home
+from supervisor.kernel import codec
+from supervisor.kernel.engines import EngineRecord, EngineState
 from supervisor.kernel.errors import ToolFailed, UsageError
 
 _UNSEEN = "the engine's process or its /slots is not seen from here"
 _PATIENCE = aiohttp.ClientTimeout(total=600)
-NOT_BUILT = {"across_slots_cpu_ratio": "no prefixes that slots share", "cache_hit_ms_p50": "no cache of answers"}
-"""Figures for which the gateway has nothing yet to measure."""
+_SETTINGS = """
+[engine.bench]
+kind = "{kind}"
+url = "{url}"
+model = "none"
+models = ["{model}"]
+slots = {slots}
+context = 1000000
+[cache]
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,39 +91,54 @@ def measure(options: Options, root: Path, say: Say) -> dict[str, Any]:
     url = options.url or (json.loads(record.read_bytes())["url"] if record.exists() else "")
     if not url:
         raise UsageError("no engine to measure", on=options.engine, hint="--url URL, or --engine NAME of one that runs")
-    own = Home(root / "home")
+    own, url = Home(root / "home"), url.rstrip("/")
     headers = [{"authorization": f"Bearer {secret}"} for secret in gateway.agents(own, options.burst)]
     try:
-        with gateway.gateway(own, url) as server:
-            return asyncio.run(_measure(options, url.rstrip("/"), server, headers, say))
+        model, slots = asyncio.run(_look(url))
+        kind = "llamacpp" if slots else "adopted"
+        settings = _SETTINGS.format(kind=kind, url="" if slots else url, model=model, slots=slots or options.burst)
+        files.private_dir(files.private_dir(own.engines) / "bench.slots")
+        found = EngineRecord("bench", EngineState.READY, url=url, slots=slots or options.burst)
+        files.atomic_write(own.engines / "bench.json", codec.dumps(found).encode())
+        with gateway.gateway(own, url, settings) as server:
+            return asyncio.run(_measure(options, url, slots, model, server, headers, say))
     except* (ToolFailed, aiohttp.ClientError) as group:
         raise ToolFailed("the engine did not answer", on=url, why=str(group.exceptions[0])) from None
 
 
-async def _measure(options: Options, url: str, server: gateway.Server, headers: Sequence[dict[str, str]], say: Say) -> dict[str, Any]:
+async def _look(url: str) -> tuple[str, int]:
+    """Return the engine's model and how many slots it shows; 0: it shows none."""
+    async with aiohttp.ClientSession(timeout=_PATIENCE) as session, session.get(f"{url}/v1/models") as answer:
+        model = str((await answer.json())["data"][0]["id"])
+        return model, len(await _slots(session, url))
+
+
+async def _measure(
+    options: Options, url: str, slots: int, model: str, server: gateway.Server, headers: Sequence[dict[str, str]], say: Say
+) -> dict[str, Any]:
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, force_close=True), timeout=_PATIENCE) as session:
-        async with session.get(f"{url}/v1/models") as answer:
-            model = str((await answer.json())["data"][0]["id"])
         straight, through = Way(session, url, model), Way(session, server.url, model, headers)
         say(f"{model} at {url}: {options.streams} streams, then {options.planned}, {options.rounds} x {options.seconds:g} s each")
         rounds = [
             {n: await _speed(straight, n, options.seconds) for n in (*options.streams, *options.planned)} for _ in range(options.rounds)
         ]
         speed = {n: fmean(one[n] for one in rounds) for n in rounds[0]}
-        slots = len(await _slots(straight, url))
+        engine = _listener(url)
         say("prompts, and the gateway before it")
         prefix, prompt_per_s = await _prefix(straight, options.prefix)
+        prefix["across_slots_cpu_ratio"] = await _across_slots(straight, through, engine, options.prefix) if slots else None
         added = [await _first_s(through) - await _first_s(straight) for _ in range(options.pairs)]
-        share = await _cpu_percent(through, server, url, options)
+        share = await _cpu_percent(through, server, engine, options)
         burst = [await _burst_s(way, options.burst) for way in (straight, through)]
-        freed = await _freed_ms(through, url, options.pairs)
+        freed = await _freed_ms(through, url, options.pairs) if slots else None
+        hits = await _hits_s(through, options.pairs)
     points = {n: speed[n] for n in options.streams}
     figures = {
         "gateway_cpu_percent_of_engine": share,
         "first_byte_ms_added": median_ms(added),
         "burst_50_ratio": round(burst[1] / burst[0], 2),
         "slot_freed_ms_p50": freed,
-        "cache_hit_ms_p50": None,
+        "cache_hit_ms_p50": median_ms(hits),
     }
     return {
         "model": model,
@@ -122,7 +148,7 @@ async def _measure(options: Options, url: str, server: gateway.Server, headers: 
         **figures,
         "prefix": prefix,
         "planner": {str(n): _compared(points, min(n, slots or n), speed[n]) for n in options.planned},
-        "not_measured": {name: NOT_BUILT.get(name, _UNSEEN) for name, value in (figures | prefix).items() if value is None},
+        "not_measured": {name: _UNSEEN for name, value in (figures | prefix).items() if value is None},
     }
 
 
@@ -186,7 +212,7 @@ async def _prefix(way: Way, words: int) -> tuple[dict[str, float | None], float]
     cold, warm = await _whole(way, prompt, most=1), await _whole(way, prompt, most=1)
     hits, new = (warm.usage.get(name) or 0 for name in ("cache_read_input_tokens", "input_tokens"))
     figures = {"cold_ttft_ms": milli(cold.first_s), "warm_ttft_ms": milli(warm.first_s), "hit_ratio": round(hits / (hits + new), 3)}
-    return {**figures, "across_slots_cpu_ratio": None}, round(cold.usage["input_tokens"] / cold.first_s, 1)
+    return {**figures}, round(cold.usage["input_tokens"] / cold.first_s, 1)
 
 
 async def _first_s(way: Way) -> float:
@@ -200,35 +226,80 @@ async def _burst_s(way: Way, count: int) -> float:
     return time.perf_counter() - began
 
 
-async def _cpu_percent(way: Way, server: gateway.Server, url: str, options: Options) -> float | None:
-    """Return the processor time of the gateway in percent of the engine's, with the most streams; None for an engine elsewhere."""
+def _listener(url: str) -> psutil.Process | None:
+    """Return the engine's process; None for an engine elsewhere."""
     listening = {one.laddr[-1]: one.pid for one in psutil.net_connections("tcp") if one.laddr and one.status == psutil.CONN_LISTEN}
-    if (pid := listening.get(urlsplit(url).port or 80)) is None:
+    pid = listening.get(urlsplit(url).port or 80)
+    return None if pid is None else psutil.Process(pid)
+
+
+async def _across_slots(straight: Way, through: Way, engine: psutil.Process | None, words: int) -> float | None:
+    """Return the engine's processor time for four requests at once that share a long beginning, which one slot holds: through the gateway,
+    which saves and restores it, in parts of what they take straight."""
+    if engine is None:
         return None
-    both = server.process, psutil.Process(pid)
+    took = []
+    for way in (straight, through):
+        prompt = _prompt(words)
+        for tail in ("one", "two"):  # the second tells the gateway what is shared
+            await _chat(way, prompt, tail)
+        before = cpu_s(engine)
+        await asyncio.gather(*(_chat(way, prompt, f"number {number}", number) for number in range(4)))
+        took.append(cpu_s(engine) - before)
+    return round(took[1] / took[0], 3) if took[0] else None
+
+
+async def _chat(way: Way, prompt: str, tail: str, agent: int = 0) -> None:
+    said = [{"role": "system", "content": prompt}, {"role": "user", "content": tail}]
+    body = {"model": way.model, "max_tokens": 1, "messages": said}
+    await _answered(way, "/v1/chat/completions", body, agent)
+
+
+async def _hits_s(way: Way, times: int) -> list[float]:
+    """Return how long kept answers take."""
+    body = {"model": way.model, "max_tokens": 64, "temperature": 0, "messages": [{"role": "user", "content": _prompt()}]}
+    await _answered(way, "/v1/messages", body)
+    return [await _answered(way, "/v1/messages", body, hit=True) for _ in range(times)]
+
+
+async def _answered(way: Way, path: str, body: dict[str, Any], agent: int = 0, *, hit: bool = False) -> float:
+    """Return how long a whole answer took. `hit`: it must be a kept one."""
+    began = time.perf_counter()
+    async with way.session.post(f"{way.url}{path}", json=body, headers=way.headers[agent % len(way.headers)]) as answer:
+        text = await answer.text()
+        if answer.status != 200 or hit != (answer.headers.get("x-gw-cache") == "hit"):
+            raise ToolFailed("it refused a request, or did not keep its answer", why=text[:300])
+    return time.perf_counter() - began
+
+
+async def _cpu_percent(way: Way, server: gateway.Server, engine: psutil.Process | None, options: Options) -> float | None:
+    """Return the processor time of the gateway in percent of the engine's, with the most streams; None for an engine elsewhere."""
+    if engine is None:
+        return None
+    both = server.process, engine
     before = [cpu_s(one) for one in both]
     await _speed(way, options.streams[-1], options.seconds)
     ours, theirs = (cpu_s(one) - earlier for one, earlier in zip(both, before, strict=True))
     return round(100 * ours / theirs, 2)
 
 
-async def _slots(way: Way, url: str) -> list[dict[str, Any]]:
+async def _slots(session: aiohttp.ClientSession, url: str) -> list[dict[str, Any]]:
     """Return the engine's slots; none for an engine that does not show them."""
-    async with way.session.get(f"{url}/slots") as answer:
+    async with session.get(f"{url}/slots") as answer:
         return list(await answer.json()) if answer.status == 200 else []
 
 
-async def _freed_ms(way: Way, url: str, times: int) -> float | None:
-    """Return how long after a client of the gateway left its slot is free; None for an engine that does not show its slots."""
+async def _freed_ms(way: Way, url: str, times: int) -> float:
+    """Return how long after a client of the gateway left its slot is free."""
     took = []
-    for _ in range(times if await _slots(way, url) else 0):
+    for _ in range(times):
         async with contextlib.aclosing(_ask(way, _prompt(), most=512)) as answer:
             await anext(answer)
         left = time.perf_counter()
-        while any(slot["is_processing"] for slot in await _slots(way, url)):
+        while any(slot["is_processing"] for slot in await _slots(way.session, url)):
             await asyncio.sleep(0.01)
         took.append(time.perf_counter() - left)
-    return median_ms(took) if took else None
+    return median_ms(took)
 
 
 def table(report: dict[str, Any]) -> str:

@@ -674,7 +674,9 @@ CALLS = Followed(
     "expected_input, expected_output, expected_cache_read, expected_cache_write, seen_input, seen_output, seen_cache_read, "
     "seen_cache_write, seen_cache_write_1h, end, status, input, output, cache_read, cache_write, cache_write_1h, "
     "estimated, cost_usd, counted_usd, "
-    "first_byte_ms, total_ms, retries, breaker, flags, trace, "
+    "first_byte_ms, total_ms, retries, breaker, "
+    # The columns of schema 6 stand with the flags, so that a row without them has the digest that it had before.
+    "flags || iif((work, work_why, engine_ms, kv_bytes) = ('', '', 0, 0), '', json_array(work, work_why, engine_ms, kv_bytes)), trace, "
     "input_sha256, output_sha256",
     # What a request took that was cut by a crash may still be told by the next answer to the same body.
     f"end IS NOT NULL AND (end <> '{CRASHED}' OR flags <> '' OR at < :now - {RETRIED_S + _SETTLED_S})",

@@ -130,7 +130,7 @@ def used(sent: Sequence[Step], shape: Shape | None) -> list[Used]:
     knows."""
     pools = {pool["key"]: pool for pool in (shape or {}).get("pools", ())}
     names = {pool for step in sent for pool, _ in step.charged} | {
-        key for key, pool in pools.items() if pool["in_flight"] and not pool["engine"]
+        key for key, pool in pools.items() if pool["in_flight"] and not pool.get("engine")
     }
     found = []
     for key in sorted(names):
@@ -264,7 +264,7 @@ def _pools(pools: Iterable[Shape]) -> Element:
     rows = []
     for pool in pools:
         opens = None if pool["opens_in_s"] is None else f"tries again in {duration(pool['opens_in_s'])}"
-        if pool["engine"]:
+        if pool.get("engine"):
             said = f"{pool['engine']}, {gateway.slots(pool)}"
             rows.append(
                 [

@@ -165,6 +165,8 @@ def test_an_engine_that_does_not_say_its_bytes_a_token_has_no_figure_of_memory(t
     async def asked() -> None:
         async with both(tmp_path) as (gate, engine):
             record(gate.home, engine, kv_bytes=0.0)
+            assert gate.gateway.context.engines is not None
+            gate.gateway.context.engines.look()
             await gate.post("/v1/messages", messages("hi"), gate.crew.agent("run/a"))
             (row,) = await settled(gate.home, 1)
             assert row["kv_bytes"] == 0 and row["engine_ms"] > 0

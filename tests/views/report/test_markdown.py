@@ -178,5 +178,5 @@ def test_routes_by_the_weight_of_work_are_one_table_with_dollars_or_engine_secon
     check_inert(flat(PARSER.parse(text)))
     (line,) = [line for line in text.splitlines() if "opus" in line]
     assert [cell.strip() for cell in line.strip("|").split("|")] == ["complex", "`sim opus`", "4", "61k", "`$0.33`", "2", "1", "0"]
-    assert text.count("61 s of an engine") == len(HOSTILE)
+    assert text.count("1m01s of an engine") == len(HOSTILE)
     assert "weight of work" not in pages.render_markdown(report(routes=[]))
