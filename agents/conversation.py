@@ -75,7 +75,7 @@ class Conversation:
 
     @property
     def input_tokens(self) -> int:
-        """What the next request's input is expected to have, on the careful side: its newest part may be unlike those before."""
+        """Return how many tokens the next request's input is expected to have. The estimate is high, since the newest part may differ."""
         return math.ceil((self._fixed + sum(self._sizes)) / min(self._bytes_per_token, BYTES_PER_TOKEN))
 
     def fit(self) -> int:

@@ -254,10 +254,14 @@ def _routes(routes: Sequence[Shape]) -> Iterator[str]:
     if not routes:
         return
     yield ""
-    table = [[head.strip(":").upper() for head in WORK], *map(work, routes)]
+    yield from aligned([[head.strip(":").upper() for head in WORK], *map(work, routes)])
+
+
+def aligned(table: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield each row as a line in which the cells of a column begin below one another."""
     widths = [max(map(columns, cells)) for cells in zip(*table, strict=True)]
     for row in table:
-        yield "  ".join(_padded(cell, most, left=True) for cell, most in zip(row, widths, strict=True))
+        yield "  ".join(_padded(cell, most, left=True) for cell, most in zip(row, widths, strict=True)).rstrip()
 
 
 def _cells(column: _Column, agents: Sequence[Shape], width: int) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 
 from supervisor.gateway.proxy import engine_slots
 from supervisor.gateway.proxy.engine_slots import Block, File, Slot, blocks_of, choose, shared
-from tests.engines.gateway_kit import CHAT, MESSAGES, ask, engine_gate, message, saved_at
+from tests.engines.gateway_kit import CHAT, MESSAGES, ask, at, engine_gate, message, saved_at
 from tests.engines.scripted import Answer, ScriptedEngine, Served
 from tests.gateway import kit
 
@@ -78,6 +78,17 @@ def test_blocks_stand_in_the_order_of_a_prompt_and_leave_out_cache_marks() -> No
 async def say(gate: kit.Gate, token: str, *turns: str, system: str = SYSTEM) -> None:
     answer = await gate.post(CHAT, ask(system, *turns), token)
     assert answer.status == 200, answer.body
+
+
+@pytest.mark.asyncio
+async def test_no_slot_is_named_that_the_engine_has_not(tmp_path: Path) -> None:
+    """It serves fewer than the settings ask for; the real server would wait for the slot without end."""
+    async with engine_gate(tmp_path, slots=2) as (engine, gate):
+        at(gate, engine.url, 1)
+        token = gate.crew.agent()
+        for system in (SYSTEM, OTHER):
+            assert (await gate.post(CHAT, ask(system, "one"), token)).status == 200
+        assert [served.body["id_slot"] for served in engine.requests] == [0, 0]
 
 
 @pytest.mark.asyncio

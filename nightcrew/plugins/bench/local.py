@@ -22,6 +22,7 @@ from nightcrew.plugins.bench import gateway
 from nightcrew.plugins.bench.crews import Say, cpu_s
 from nightcrew.plugins.bench.figures import median_ms, milli
 from supervisor.features.capacity.rules import measured
+from supervisor.gateway import engines
 from supervisor.host import files
 from supervisor.host.paths import Home, home
 from supervisor.kernel import codec
@@ -78,7 +79,7 @@ class Way:
 
 @dataclass(slots=True)
 class Asked:
-    """What came of one request."""
+    """Hold the figures of one request."""
 
     first_s: float = 0.0
     """Until its first token."""
@@ -87,8 +88,8 @@ class Asked:
 
 def measure(options: Options, root: Path, say: Say) -> dict[str, Any]:
     """Return the figures; docs/bench.md describes every key. Raises ToolFailed when a request failed, and UsageError without an engine."""
-    record = home().engines / f"{options.engine}.json"
-    url = options.url or (json.loads(record.read_bytes())["url"] if record.exists() else "")
+    record = engines.read(home(), options.engine)
+    url = options.url or (record.url if record is not None else "")
     if not url:
         raise UsageError("no engine to measure", on=options.engine, hint="--url URL, or --engine NAME of one that runs")
     own, url = Home(root / "home"), url.rstrip("/")
@@ -96,9 +97,10 @@ def measure(options: Options, root: Path, say: Say) -> dict[str, Any]:
     try:
         model, slots = asyncio.run(_look(url))
         kind = "llamacpp" if slots else "adopted"
-        settings = _SETTINGS.format(kind=kind, url="" if slots else url, model=model, slots=slots or options.burst)
+        served = slots or options.burst
+        settings = _SETTINGS.format(kind=kind, url="" if slots else url, model=model, slots=served)
         files.private_dir(files.private_dir(own.engines) / "bench.slots")
-        found = EngineRecord("bench", EngineState.READY, url=url, slots=slots or options.burst)
+        found = EngineRecord("bench", EngineState.READY, url=url, slots=served)
         files.atomic_write(own.engines / "bench.json", codec.dumps(found).encode())
         with gateway.gateway(own, url, settings) as server:
             return asyncio.run(_measure(options, url, slots, model, server, headers, say))
@@ -154,7 +156,8 @@ async def _measure(
 
 async def _ask(way: Way, prompt: str, agent: int = 0, most: int = 64) -> AsyncGenerator[Asked, None]:
     """Yield what has come of a request, after each token and at its end. A delta is taken as a token."""
-    asked, began = Asked(), time.perf_counter()
+    asked = Asked()
+    began = time.perf_counter()
     body = {"model": way.model, "max_tokens": most, "stream": True, "messages": [{"role": "user", "content": prompt}]}
     async with way.session.post(f"{way.url}/v1/messages", json=body, headers=way.headers[agent % len(way.headers)]) as answer:
         if answer.status != 200:
@@ -211,8 +214,12 @@ async def _prefix(way: Way, words: int) -> tuple[dict[str, float | None], float]
     prompt = _prompt(words)
     cold, warm = await _whole(way, prompt, most=1), await _whole(way, prompt, most=1)
     hits, new = (warm.usage.get(name) or 0 for name in ("cache_read_input_tokens", "input_tokens"))
-    figures = {"cold_ttft_ms": milli(cold.first_s), "warm_ttft_ms": milli(warm.first_s), "hit_ratio": round(hits / (hits + new), 3)}
-    return {**figures}, round(cold.usage["input_tokens"] / cold.first_s, 1)
+    figures: dict[str, float | None] = {
+        "cold_ttft_ms": milli(cold.first_s),
+        "warm_ttft_ms": milli(warm.first_s),
+        "hit_ratio": round(hits / (hits + new), 3),
+    }
+    return figures, round(cold.usage["input_tokens"] / cold.first_s, 1)
 
 
 async def _first_s(way: Way) -> float:

@@ -44,7 +44,7 @@ SELECT avg(requests) AS requests, total(prompt) / total(requests) AS input, tota
        (SELECT nullif(memory, 0) / 1e9 FROM need WHERE kind = :kind) AS agent_memory
 FROM taken WHERE requests > 0 AND wall_s > 0
 """
-"""What the newest tasks of a kind took: their results have it from the gateway's account."""
+"""Read the use of the newest tasks of a kind: their results have it from the gateway's account."""
 
 
 def show(given: Mapping[str, Any], *, as_json: bool) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 
 import click
 
@@ -16,6 +15,7 @@ from supervisor.kernel import codec
 from supervisor.kernel.engines import Engine, EngineRecord, EngineState
 from supervisor.kernel.errors import NotFound, one_line
 from supervisor.kernel.names import nearest
+from supervisor.views.gateway import aligned
 
 _LOG_MAX = 2**20
 HEADS = ("engine", "kind", "state", "slots", "context", "tools", "why or where")
@@ -42,7 +42,7 @@ def ls(as_json: bool) -> None:
     if as_json:
         common.print_json(engines=list(map(_shape, found)))
     else:
-        _show([HEADS, *map(_row, found)])
+        common.show("\n".join(aligned([HEADS, *map(_row, found)])))
 
 
 @command.command()
@@ -58,7 +58,8 @@ def show(name: str, as_json: bool) -> None:
     if as_json:
         common.print_json(**shape)
     else:
-        _show((key, one_line(value if isinstance(value, str) else json.dumps(value))) for key, value in shape.items())
+        rows = [(key, one_line(value if isinstance(value, str) else json.dumps(value))) for key, value in shape.items()]
+        common.show("\n".join(aligned(rows)))
 
 
 @command.command()
@@ -117,10 +118,3 @@ def _row(engine: Engine) -> tuple[str, ...]:
     if record.state is not EngineState.READY:
         return (engine.name, engine.kind, record.state, "-", "-", "-", one_line(record.why))
     return (engine.name, engine.kind, record.state, str(record.slots), str(record.context), "yes" if record.tools else "no", record.url)
-
-
-def _show(rows: Iterable[tuple[str, ...]]) -> None:
-    found = list(rows)
-    widths = [max(map(len, column)) for column in zip(*found, strict=True)]
-    for row in found:
-        common.show("  ".join(map(str.ljust, row, widths)).rstrip())

@@ -75,7 +75,8 @@ class Said:
 
 def said(props: Any, models: Any, info: Any) -> Said:
     """Read the answers of `/props` (llama.cpp), `/v1/models` (all) and `/get_server_info` (SGLang)."""
-    settings, caps = _at(props, "default_generation_settings"), _at(props, "chat_template_caps")
+    settings = _at(props, "default_generation_settings")
+    caps = _at(props, "chat_template_caps")
     data = _at(models, "data")
     model = data[0] if isinstance(data, list) and data else None
     tools = _at(caps, "supports_tools")

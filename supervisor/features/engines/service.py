@@ -58,8 +58,11 @@ class EngineWatch:
 
     def __init__(self, supervisor: Supervisor, engine: Engine) -> None:
         self.engine = engine
-        self._home, self._clock, self._say = supervisor.home, supervisor.loop.clock, supervisor.alert
-        self._turn, self._left = threading.Lock(), threading.Event()
+        self._home = supervisor.home
+        self._clock = supervisor.loop.clock
+        self._say = supervisor.alert
+        self._turn = threading.Lock()
+        self._left = threading.Event()
         self._child: subprocess.Popen[bytes] | None = None
         self._watch = ProcessWatch(START_S, HUNG_S, PAUSE_MAX_S)
         self._asked_at = -math.inf
@@ -118,10 +121,12 @@ class EngineWatch:
 
     def _start(self) -> None:
         """Raises HostError, OSError."""
-        engine, folder = self.engine, files.private_dir(self._home.engines / f"{self.engine.name}.slots")
+        engine = self.engine
+        folder = files.private_dir(self._home.engines / f"{engine.name}.slots")
         engines.stop(self._home, engine.name, None, 0.0)  # one of a supervisor that was killed before it wrote the record
         port = _free_port()
-        argv, tag = programs.command(engine, folder, port), engines.tag(self._home, engine.name)
+        argv = programs.command(engine, folder, port)
+        tag = engines.tag(self._home, engine.name)
         log = self._home.engines / f"{engine.name}.log"
         if log.exists():
             log.replace(log.with_suffix(".log.1"))
@@ -139,7 +144,8 @@ class EngineWatch:
         finally:
             os.close(handle)
         self._watch.started(self._clock.monotonic())
-        who, now = processes.identity(self._child.pid), self._clock.wall()
+        who = processes.identity(self._child.pid)
+        now = self._clock.wall()
         url = f"http://127.0.0.1:{port}"
         self._note(EngineState.STARTING, gone=True, url=url, identity=who, started_at=now, settings=engine.digest)
 
@@ -191,8 +197,8 @@ class EngineWatch:
     # Questions ------------------------------------------------------------------------------------------------------------------------
 
     def _ask(self) -> None:
-        adopted, asked_at = self.engine.kind is EngineKind.ADOPTED, self._clock.monotonic()
-        self._asked_at = asked_at
+        adopted = self.engine.kind is EngineKind.ADOPTED
+        asked_at = self._asked_at = self._clock.monotonic()
         url = self.engine.url if adopted else self.record.url
         healthy = _get(url, "/v1/models" if adopted else "/health") is not None
         now = self._clock.monotonic()
@@ -290,7 +296,8 @@ class EngineDesk:
                 watch.leave()
 
     def _follow(self) -> None:
-        home, settings = self._supervisor.home, self._models.now()
+        home = self._supervisor.home
+        settings = self._models.now()
         wanted = {upstream.engine.name: upstream.engine for upstream in settings.upstreams if upstream.engine is not None}
         for name, engine in wanted.items():
             if name in self.watches:

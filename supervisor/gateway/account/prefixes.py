@@ -15,6 +15,7 @@ from typing import Any
 
 from supervisor.gateway.account.charges import OpenRow, SettledRow
 from supervisor.gateway.admission.types import End
+from supervisor.gateway.wire.requests import CACHE_MARKS
 
 KEPT = "prefixes"
 """The name under which the account's memory has it: `{"prefixes": {digest: {...}}, "breaks": {agent: {...}}}`."""
@@ -25,7 +26,6 @@ _TEXTS_MAX = 16 * 2**20
 """Characters of all texts in memory."""
 _HIT = 0.8
 """Of the prompt before: where so much was read from the cache nothing broke, whatever the texts say."""
-_MARKS = re.compile(r',\s*"cache_control"\s*:\s*\{[^{}]*\}')
 _BETWEEN = re.compile(r"[\s,\[]*")
 
 
@@ -46,7 +46,7 @@ class Prefixes:
         if row.end != End.SERVED or not row.prompt_at:
             return
         body = row.body.decode("utf-8", "replace")
-        parts = [(name, _MARKS.sub("", body[start:end])) for name, start, end in row.prompt_at]
+        parts = [(name, CACHE_MARKS.sub("", body[start:end])) for name, start, end in row.prompt_at]
         text, usage = "".join(part for _, part in parts), row.usage
         tokens = usage.input + usage.cache_read + usage.cache_write
         head = sum(len(part) for name, part in parts[:-1])
@@ -87,7 +87,8 @@ def _blocks(parts: list[tuple[str, str]]) -> Iterator[tuple[str, int, int]]:
     """Each block of a prompt, such as `messages[3]`, where it begins and where it ends. What is no list is one block."""
     before, decoder = 0, json.JSONDecoder()
     for name, text in parts:
-        place, number = 0, 0
+        place = 0
+        number = 0
         while text.startswith("[") and (between := _BETWEEN.match(text, place)) and text[between.end()] != "]":
             _, place = decoder.raw_decode(text, between.end())
             yield f"{name}[{number}]", before + between.end(), before + place

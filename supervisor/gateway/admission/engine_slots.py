@@ -94,11 +94,14 @@ class EngineSlots(Pool):
         """Give it a slot, and decide whether it may be interrupted in it."""
         super().send(ticket, now)
         ticket.withheld = _is_batch(ticket) and self.engine.kind not in _ORDERING and ticket.interrupts < INTERRUPTS
-        ticket.decodes_since, ticket.interrupted = None, False
+        ticket.decodes_since = None
+        ticket.interrupted = False
 
     def never(self, ticket: Ticket) -> TurnAway | None:
         """Why the engine cannot serve the request, however long it waits."""
-        record, engine, event = self.record, self.engine.name, ticket.event
+        record = self.record
+        engine = self.engine.name
+        event = ticket.event
         if self._broken and record is not None:
             return TurnAway(ticket.id, 503, f"the engine {engine} does not run: {record.why or 'it failed'}")
         if event.tools and record is not None and not record.tools:
@@ -106,7 +109,8 @@ class EngineSlots(Pool):
             do = f"send it without tools, or give [engine.{engine}] of the settings a model or a chat template that takes them"
             return TurnAway(ticket.id, 400, f"the engine {engine} {what}; {do}")
         # What fits must not be refused, so the estimate is on the low side; what does not fit after all the engine refuses itself.
-        prompt, most = ticket.guess.habit.least_input(event.body_bytes), event.max_tokens or 1
+        prompt = ticket.guess.habit.least_input(event.body_bytes)
+        most = event.max_tokens or 1
         if 0 < self.context < prompt + most:
             return TurnAway(ticket.id, 400, _too_long(prompt, most, self.context, engine))
         if ticket.refusals is not None and ticket.refusals.count >= TRIES:
@@ -123,7 +127,8 @@ class EngineSlots(Pool):
 
     def views(self, now: float) -> tuple[DimensionView, ...]:  # noqa: ARG002 - as a pool
         """Its slots, for people."""
-        slots, used = self.slots, self.in_flight
+        slots = self.slots
+        used = self.in_flight
         return (DimensionView("slots", None, slots - used, slots, used, 0.0, used / slots),)
 
 

@@ -228,7 +228,9 @@ class Network:
     def _pool(self, lane: ModelQueue, upstream: Upstream, now: float) -> Pool:
         pool = lane.pools.get(upstream.account)
         if pool is None:
-            key, policy, hooks = PoolKey(upstream.account, lane.key), self._settings.policy, PoolHooks(self._say, lane.reprice, self._seed)
+            key = PoolKey(upstream.account, lane.key)
+            policy = self._settings.policy
+            hooks = PoolHooks(self._say, lane.reprice, self._seed)
             if upstream.engine:
                 from supervisor.gateway.admission.engine_slots import EngineSlots  # only where there is an engine
 
@@ -590,7 +592,8 @@ class Traffic:
 
     def _shown(self, event: Shown, _: float) -> None:
         if ticket := self._sent(event.ticket):
-            ticket.withheld, ticket.decodes_since = False, None
+            ticket.withheld = False
+            ticket.decodes_since = None
 
     def _ended(self, event: Ended, now: float) -> None:
         ticket = self._sent(event.ticket)
@@ -701,7 +704,8 @@ class Traffic:
         self._at(lane.wake)
         if lane.key is ENGINES and (victim := lane.victim(now)):
             victim.interrupts += 1
-            victim.interrupted, victim.decodes_since = True, None
+            victim.interrupted = True
+            victim.decodes_since = None
             self._say.append(Interrupt(victim.id))
 
     def _send(self, ticket: RoutedTicket, door: Door, now: float) -> None:

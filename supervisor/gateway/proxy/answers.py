@@ -177,7 +177,10 @@ class Flight:
 
     def land(self, sending: Sending, usage: Usage, cost_usd: float | None) -> None:
         """Give the answer, which was served, to all who wait; unless it is not whole, or comes from elsewhere than the key says."""
-        answer, client, asked, body = sending.answer, sending.client, sending.call.asked, bytes(self.body)
+        answer = sending.answer
+        client = sending.client
+        asked = sending.call.asked
+        body = bytes(self.body)
         if answer is None or client is None or len(body) > self.most or sending.send.fallback or sending.source not in self.sources:
             return
         if answer.final and (not asked.stream or _ENDS.get(asked.endpoint, b"") in body[-_END_BYTES:]):
@@ -216,7 +219,8 @@ class Answers:
                 return await self._play(call, kept, take)
         flight = self._flights[place] = Flight(sources, self.shelf.settings.answer_max)
         try:
-            loop, now = asyncio.get_running_loop(), self._context.clock.wall()
+            loop = asyncio.get_running_loop()
+            now = self._context.clock.wall()
             if (kept := await loop.run_in_executor(self._thread, self.shelf.read, key, now)) is None:
                 return await forward(self._context, call._replace(flight=flight))
             flight.landed.set_result(kept)
@@ -245,7 +249,9 @@ class Answers:
 
     async def _play(self, call: ProxiedRequest, kept: Kept, take: Callable[[int], None]) -> web.StreamResponse:
         """Give a kept answer, and write down that it was given."""
-        body, agent, clock = kept.body, call.agent, self._context.clock
+        body = kept.body
+        agent = call.agent
+        clock = self._context.clock
         take(len(body))
         for name, more in (("hits", 1), ("tokens", kept.usage.total), ("usd", kept.cost_usd or 0.0)):
             self._saved[name] += more
@@ -265,7 +271,8 @@ class Answers:
             expected=Usage(),
             bound_usd=kept.cost_usd,
         )
-        took_ms, output = 1000 * (clock.monotonic() - call.arrived_at), hashlib.sha256(body).hexdigest()
+        took_ms = 1000 * (clock.monotonic() - call.arrived_at)
+        output = hashlib.sha256(body).hexdigest()
         self._context.account.kept_answer(row, SettledRow(KEPT, Usage(), 200, 0.0, total_ms=took_ms, body=call.body, output_sha256=output))
         client = web.Response(body=body, headers={"Content-Type": kept.content_type, "x-gw-cache": "hit"})
         await client.prepare(call.request)

@@ -20,7 +20,6 @@ import contextlib
 import hashlib
 import itertools
 import json
-import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -32,7 +31,7 @@ from multidict import CIMultiDict
 
 from supervisor.gateway.proxy.upstreams import Cut, Outgoing, Unreachable
 from supervisor.gateway.wire.joined import as_stream
-from supervisor.gateway.wire.requests import Asked, Endpoint
+from supervisor.gateway.wire.requests import CACHE_MARKS, Asked, Endpoint
 from supervisor.kernel.engines import EngineKind
 
 if TYPE_CHECKING:
@@ -47,8 +46,6 @@ FILES_MAX, FILES_BYTES_MAX = 8, 2 * 2**30
 """Of one engine. 725 tokens of a model with 270 million weights were 10 MB."""
 _KNOWN_MAX = 4096
 """Blocks of which is known what followed them."""
-_MARKS = re.compile(r', "cache_control": \{[^{}]*\}')
-"""They move from turn to turn, and are no part of the prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +61,12 @@ Blocks = tuple[Block, ...]
 
 def blocks_of(shape: dict[str, Any]) -> Blocks:
     """Return the blocks of a chat or message request, in the order in which a template puts them."""
-    found, digest, end = list[Block](), b"", 0
+    found: list[Block] = []
+    digest = b""
+    end = 0
     for part in (shape.get("tools"), shape.get("system"), *(shape.get("messages") or ())):
         if part:
-            text = _MARKS.sub("", json.dumps(part))
+            text = CACHE_MARKS.sub("", json.dumps(part))
             digest = hashlib.blake2b(digest + text.encode(), digest_size=12).digest()
             end += len(text)
             found.append(Block(digest, end))
@@ -175,7 +174,8 @@ class Placement:
         finally:
             self._unnamed -= unnamed
             if taken is not None:
-                taken.busy, taken.held = False, taken.held if served else ()
+                taken.busy = False
+                taken.held = taken.held if served else ()
 
     def _note(self, wanted: Blocks) -> Block | None:
         """Remember what follows each block; return the end of the longest beginning that is shared and long enough."""
@@ -253,10 +253,10 @@ async def placed(context: RequestContext, upstream: Upstream, asked: Asked, sent
     if engine.kind is not EngineKind.LLAMACPP:
         yield replace(sent, body=json.dumps(shape).encode())
         return
+    record = context.engines.record(engine.name) if context.engines is not None else None
+    slots = (record.slots if record is not None else 0) or engine.slots  # a slot that the server has not is waited for without end
     placement = context.placements.get(engine.name)
-    if placement is None or (placement.upstream.engine, placement.upstream.url) != (engine, upstream.url):
-        placement = context.placements[engine.name] = Placement(
-            context, upstream, engine.slots, context.engines_dir / f"{engine.name}.slots"
-        )
+    if placement is None or (placement.upstream.engine, placement.upstream.url, len(placement.slots)) != (engine, upstream.url, slots):
+        placement = context.placements[engine.name] = Placement(context, upstream, slots, context.engines_dir / f"{engine.name}.slots")
     async with placement.slot(sent, shape, heeds=asked.endpoint is Endpoint.CHAT) as number:
         yield replace(sent, body=json.dumps(shape if number is None else {**shape, "id_slot": number}).encode())

@@ -282,6 +282,8 @@ _STORED: Mapping[Endpoint, tuple[str, ...]] = {
 _HISTORY = ("messages", "input", "contents")
 """Where each API has the messages of a conversation."""
 _PROMPT = ("tools", "system", "instructions", "systemInstruction", "messages", "input", "contents")
+CACHE_MARKS = re.compile(r',\s*"cache_control"\s*:\s*\{[^{}]*\}')
+"""Marks of a prompt that move from turn to turn, and are no part of what a model reads."""
 _SESSION_HEADERS = ("x-claude-code-session-id", "session-id", "session_id")
 _SESSION = re.compile(r"[!-~]{1,200}")
 _OLD_USER_ID = re.compile(r"_session_([0-9a-fA-F-]{36})$")
